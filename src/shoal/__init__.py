@@ -1,0 +1,34 @@
+"""Shoal: data from where it lies into models that learn.
+
+>>> import shoal
+>>> shoal.__version__
+'0.1.0'
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shoal._lazy import attach
+
+if TYPE_CHECKING:
+    from shoal import errors, files, settings, shards, webdataset
+    from shoal.pipeline import Dataset, Loader
+    from shoal.readers import read_tar
+
+__version__ = "0.1.0"
+
+__all__ = ["Dataset", "Loader", "__version__", "errors", "files", "read_tar", "settings", "shards", "webdataset"]
+
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        "errors": (),
+        "files": (),
+        "pipeline": ("Dataset", "Loader"),
+        "readers": ("read_tar",),
+        "settings": (),
+        "shards": (),
+        "webdataset": (),
+    },
+)

@@ -1,0 +1,49 @@
+"""Libraries that are not always there: a missing one is one sentence with the pip command."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+from shoal.errors import MissingExtraError
+
+__all__ = ["EXTRAS", "require"]
+
+#: top-level module -> the extra of ``shoal`` that brings it
+EXTRAS = {
+    "av": "video",
+    "cbor2": "cbor",
+    "dask": "dask",
+    "datasets": "huggingface",
+    "distributed": "dask",
+    "gcsfs": "gcs",
+    "huggingface_hub": "huggingface",
+    "jax": "jax",
+    "msgpack": "msgpack",
+    "openvino": "openvino",
+    "pandas": "tables",
+    "pyarrow": "tables",
+    "pyspark": "spark",
+    "ray": "ray",
+    "s3fs": "s3",
+    "soundfile": "audio",
+    "tensorflow": "tensorflow",
+    "torch": "torch",
+}
+
+
+def require(module: str, purpose: str) -> ModuleType:
+    """Import an optional module, or say in one sentence what brings it.
+
+    >>> require("json", "reading JSON").__name__
+    'json'
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        missing = module.partition(".")[0]
+        if error.name is not None and error.name.partition(".")[0] != missing:
+            raise  # the library is there, but something of its own is broken: that is its story to tell
+        extra = EXTRAS.get(missing)
+        command = f'pip install "shoal[{extra}]"' if extra else f"pip install {missing}"
+        raise MissingExtraError(f"{purpose} needs {missing}, which is not installed: {command}", name=missing) from None

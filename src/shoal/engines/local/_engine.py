@@ -1,0 +1,96 @@
+"""Blocks through stages, in order, several at a time."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain
+from typing import TypeVar
+
+from shoal.abc import Block, Engine, Sample
+from shoal.errors import PlanError
+from shoal.pipeline.stages import BlockStage, Stage, StreamStage
+
+__all__ = ["LocalEngine"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class LocalEngine(Engine):
+    """Runs stages in threads: decoding, decompression and numpy let go of the interpreter's lock."""
+
+    def stream(self, blocks: Iterable[Block], stages: Sequence[Stage], *, workers: int | str) -> Iterator[Sample]:
+        """Send blocks through stages; those that see one sample at a time run in the threads."""
+        threads = _threads(workers)
+        fused = _leading_block_stages(stages)
+        samples = chain.from_iterable(_ordered(_fused(fused), blocks, threads if fused else 0))
+        # One at a time as they leave, not in the block: the memory of the one before is still in the cache.
+        owned: Iterator[Sample] = map(_owned, samples)
+        for stage in stages[len(fused) :]:
+            owned = _through(stage, owned)
+        return owned
+
+
+def _threads(workers: int | str) -> int:
+    if workers == "auto":
+        return os.cpu_count() or 1
+    if not isinstance(workers, int) or workers < 0:
+        raise PlanError(f'workers={workers!r}; it is a number of threads, 0 for none, or "auto"')
+    return workers
+
+
+def _leading_block_stages(stages: Sequence[Stage]) -> list[BlockStage]:
+    leading: list[BlockStage] = []
+    for stage in stages:
+        if not isinstance(stage, BlockStage):
+            break
+        leading.append(stage)
+    return leading
+
+
+def _fused(stages: Sequence[BlockStage]) -> Callable[[Block], list[Sample]]:
+    """Make one function of several stages, so that a block crosses threads once."""
+
+    def process(block: Block) -> list[Sample]:
+        samples, are_views = block.samples, True
+        for stage in stages:
+            if are_views and stage.shows_bytes:
+                samples, are_views = [_owned(sample) for sample in samples], False
+            samples = stage.process(samples, block)
+        return samples
+
+    return process
+
+
+def _owned(sample: Sample) -> Sample:
+    """Copy what is still a view into a shard: user code expects bytes, and a view would keep the whole shard."""
+    return {name: bytes(value) if type(value) is memoryview else value for name, value in sample.items()}
+
+
+def _through(stage: Stage, samples: Iterator[Sample]) -> Iterator[Sample]:
+    if isinstance(stage, StreamStage):
+        return stage.flow(samples)
+    assert isinstance(stage, BlockStage)
+    process = _fused([stage])
+    return chain.from_iterable(process(Block([sample], ())) for sample in samples)
+
+
+def _ordered(function: Callable[[T], R], items: Iterable[T], threads: int) -> Iterator[R]:
+    """Map in threads, at most two items a thread ahead of the consumer; results come in the order of the items."""
+    if threads == 0:
+        yield from map(function, items)
+        return
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="shoal")
+    pending: deque[Future[R]] = deque()
+    try:
+        for item in items:
+            pending.append(pool.submit(function, item))
+            if len(pending) > 2 * threads:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,166 @@
+"""Every exception Shoal raises, in one tree.
+
+ShoalError
+├── SettingsError            (ValueError)           an environment variable or option makes no sense
+├── MissingExtraError        (ImportError)          an optional library is not installed
+├── TrustError               (ValueError)           unsafe data or command without ``trust=True``
+├── PlanError                (ValueError)           a dataset, stage or loader is put together wrongly
+├── UrlError                 (OSError)              bytes could not be moved from or to a URL
+│   ├── UrlNotFoundError     (FileNotFoundError)    there is nothing at the URL
+│   ├── UrlChangedError                             the object changed while it was being read
+│   └── CacheError                                  the shard cache could not keep a shard
+├── ShardError               (tarfile.ReadError)    a shard's bytes are not what its format says
+│   ├── TruncatedShardError  (EOFError)             the bytes end too early
+│   ├── CorruptShardError                           a checksum, number or record is wrong
+│   └── UnsupportedMemberError                      a kind of tar member Shoal does not read
+├── SampleError              (ValueError)           one sample, or one field of it, is wrong
+│   ├── DuplicateFieldError                         two members of a sample have the same field
+│   ├── MissingFieldError    (KeyError)             a wanted field is not in the sample
+│   ├── DecodeError                                 a field's bytes are not what its extension says
+│   └── EncodeError                                 a value cannot be written under its extension
+└── IndexFileError           (ValueError)           an index file cannot be used
+
+A text says what happened, what was seen and what to do. Shard and sample errors also carry the place as attributes
+(``shard``, ``offset``, ``member``, ``key``, ``field``), so that a program can act on it. All of them can be pickled.
+"""
+
+from __future__ import annotations
+
+import tarfile
+
+__all__ = [
+    "CacheError",
+    "CorruptShardError",
+    "DecodeError",
+    "DuplicateFieldError",
+    "EncodeError",
+    "IndexFileError",
+    "MissingExtraError",
+    "MissingFieldError",
+    "PlanError",
+    "SampleError",
+    "SettingsError",
+    "ShardError",
+    "ShoalError",
+    "TruncatedShardError",
+    "TrustError",
+    "UnsupportedMemberError",
+    "UrlChangedError",
+    "UrlError",
+    "UrlNotFoundError",
+]
+
+
+class ShoalError(Exception):
+    """Base of everything Shoal raises on purpose."""
+
+
+class SettingsError(ShoalError, ValueError):
+    """An environment variable or an option has a value that makes no sense."""
+
+
+class MissingExtraError(ShoalError, ImportError):
+    """An optional library is needed and not installed; the text says which pip command brings it."""
+
+
+class TrustError(ShoalError, ValueError):
+    """Something that can run code (pickle, ``pipe:``) was met without ``trust=True``."""
+
+
+class PlanError(ShoalError, ValueError):
+    """A dataset, stage or loader is put together in a way that cannot work."""
+
+
+class UrlError(ShoalError, OSError):
+    """Bytes could not be read from or written to a URL."""
+
+    def __init__(self, message: str, *, url: str | None = None) -> None:
+        super().__init__(message)
+        self.url = url
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class UrlNotFoundError(UrlError, FileNotFoundError):
+    """There is nothing at the URL, so trying again is pointless."""
+
+
+class UrlChangedError(UrlError):
+    """The object behind the URL changed between two parts of one read."""
+
+
+class CacheError(UrlError):
+    """The shard cache could not keep a shard (disk full, shard larger than the cache)."""
+
+
+class ShardError(ShoalError, tarfile.ReadError):
+    """The bytes of a shard are not what the tar format says."""
+
+    def __init__(
+        self, message: str, *, shard: str | None = None, offset: int | None = None, member: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.shard = shard
+        self.offset = offset
+        self.member = member
+
+    def __str__(self) -> str:
+        place = [f"shard {self.shard}"] if self.shard is not None else []
+        if self.offset is not None:
+            place.append(f"offset {self.offset}")
+        if self.member is not None:
+            place.append(f"member {self.member!r}")
+        return f"{', '.join(place)}: {self.args[0]}" if place else str(self.args[0])
+
+
+class TruncatedShardError(ShardError, EOFError):
+    """The bytes of a shard end before its contents do."""
+
+
+class CorruptShardError(ShardError):
+    """A checksum, a number or an extended header of a shard is wrong."""
+
+
+class UnsupportedMemberError(ShardError):
+    """A tar member of a kind that Shoal does not read (sparse files, multi-volume parts)."""
+
+
+class SampleError(ShoalError, ValueError):
+    """One sample, or one field of it, is wrong."""
+
+    def __init__(
+        self, message: str, *, key: str | None = None, field: str | None = None, shard: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.key = key
+        self.field = field
+        self.shard = shard
+
+    def __str__(self) -> str:
+        place = [f"shard {self.shard}"] if self.shard is not None else []
+        if self.key is not None:
+            place.append(f"sample {self.key!r}")
+        if self.field is not None:
+            place.append(f"field {self.field!r}")
+        return f"{', '.join(place)}: {self.args[0]}" if place else str(self.args[0])
+
+
+class DuplicateFieldError(SampleError):
+    """Two consecutive members of one sample have the same field name."""
+
+
+class MissingFieldError(SampleError, KeyError):
+    """A field that was asked for is not in the sample."""
+
+
+class DecodeError(SampleError):
+    """The bytes of a field are not what its extension says."""
+
+
+class EncodeError(SampleError):
+    """A value cannot be written under its extension."""
+
+
+class IndexFileError(ShoalError, ValueError):
+    """An index file is of another version, damaged, or does not belong to its shard."""

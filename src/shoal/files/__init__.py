@@ -1,0 +1,30 @@
+"""Bytes by URL: list them, read them from any byte on, write them all or nothing, keep them near.
+
+A URL is a local path, ``file:``, ``http(s)://``, anything fsspec knows (``s3://``, ``gs://``, ``hf://``, ``memory://``),
+``pipe:command``, or ``-`` for the standard streams. What the bytes mean is nobody's business here.
+
+>>> expand("shard-{000..002}.tar")
+['shard-000.tar', 'shard-001.tar', 'shard-002.tar']
+"""
+
+from shoal.files._cache import CachedFile, CacheStatistics, ShardCache
+from shoal.files._expand import expand
+from shoal.files._open import open_read, stat
+from shoal.files._remote import UrlInfo
+from shoal.files._urls import display, local_path, scheme
+from shoal.files._write import Target, open_write
+
+__all__ = [
+    "CacheStatistics",
+    "CachedFile",
+    "ShardCache",
+    "Target",
+    "UrlInfo",
+    "display",
+    "expand",
+    "local_path",
+    "open_read",
+    "open_write",
+    "scheme",
+    "stat",
+]

@@ -1,0 +1,142 @@
+"""Objects in any filesystem that fsspec knows."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+import fsspec
+from fsspec.registry import known_implementations
+
+from shoal._optional import require
+from shoal.errors import MissingExtraError, ShoalError, UrlError, UrlNotFoundError
+from shoal.files._remote import Part, UrlInfo
+from shoal.files._retry import Broken, safe_cause
+from shoal.files._urls import display, redact, scheme
+
+__all__ = ["FsspecRemote", "filesystem", "info_of", "translated"]
+
+#: One request of a store that reads in blocks; large enough that its latency does not count.
+_BLOCK = 8 << 20
+
+#: What filesystems call an identity, the strongest first.
+_VERSIONS = (
+    "etag", "ETag", "e_tag", "blob_id", "md5", "md5Hash", "content_md5", "generation", "VersionId", "version_id",
+    "version", "LastModified", "last_modified", "lastModified", "mtime", "modified", "updated", "created",
+)  # fmt: skip
+
+#: What no second attempt will mend.
+_HOPELESS = (ValueError, TypeError, NotImplementedError, ImportError, IsADirectoryError, NotADirectoryError)
+
+
+def filesystem(url: str) -> tuple[Any, str]:
+    """Give the filesystem of a URL and the path in it."""
+    try:
+        fs, path = fsspec.core.url_to_fs(url)
+    except ImportError as error:
+        raise _missing(url, error) from None
+    except ValueError as error:
+        raise _unknown(url, error) from safe_cause(error)
+    except Exception as error:
+        # Making a filesystem may already talk to a store, with the exceptions of whatever library does that.
+        raise translated(error, url) from safe_cause(error)
+    return fs, path
+
+
+class FsspecRemote:
+    """An object that is opened, sought and read through its filesystem."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._fs, self._path = filesystem(url)
+
+    def connect(self, offset: int) -> Part:
+        """Open the object at ``offset``."""
+        try:
+            # Size and version must be those of now, not those of a listing that somebody made an hour ago.
+            self._fs.invalidate_cache(self._path)
+            file = self._fs.open(self._path, "rb", block_size=_BLOCK)
+            info = info_of(getattr(file, "details", None) or self._fs.info(self._path))
+            file.seek(offset)
+        except Exception as error:
+            raise translated(error, self.url) from safe_cause(error)
+        return Part(offset, info, lambda view: self._readinto(file, view), file.close)
+
+    def info(self) -> UrlInfo:
+        """Ask for size and version."""
+        try:
+            self._fs.invalidate_cache(self._path)
+            return info_of(self._fs.info(self._path))
+        except Exception as error:
+            raise translated(error, self.url) from safe_cause(error)
+
+    def close(self) -> None:
+        """Do nothing: filesystems are kept and shared by fsspec."""
+
+    def _readinto(self, file: Any, view: memoryview) -> int:
+        try:
+            data = file.read(len(view))
+        except Exception as error:
+            raise translated(error, self.url) from safe_cause(error)
+        view[: len(data)] = data
+        return len(data)
+
+
+def info_of(details: Mapping[str, Any]) -> UrlInfo:
+    """Read size and version out of what a filesystem tells about a file.
+
+    >>> info_of({"size": 3, "ETag": '"abc"', "LastModified": "today"})
+    UrlInfo(size=3, version='"abc"')
+    """
+    size = details.get("size")
+    for name in _VERSIONS:
+        value = details.get(name)
+        if value not in (None, "", "null"):
+            return UrlInfo(size, str(value))
+    return UrlInfo(size)
+
+
+def translated(error: Exception, url: str) -> Exception:
+    """Turn what a filesystem raised into `UrlError` if it is final, or `Broken` if it may pass."""
+    if isinstance(error, ShoalError | Broken):
+        return error
+    shown = display(url)
+    text = f"{type(error).__name__}: {redact(str(error))}"
+    status = _status(error)
+    if isinstance(error, FileNotFoundError) or status in (404, 410):
+        return UrlNotFoundError(f"{shown} does not exist ({text})", url=shown)
+    if isinstance(error, PermissionError) or status in (401, 403) or "Credentials" in type(error).__name__:
+        return UrlError(f"{shown} may not be accessed; check the credentials ({text})", url=shown)
+    if isinstance(error, _HOPELESS):
+        return UrlError(f"{shown} cannot be used: {text}", url=shown)
+    return Broken(text)
+
+
+def _status(error: Exception) -> int | None:
+    for name in ("status", "code", "status_code"):
+        with contextlib.suppress(TypeError, ValueError):
+            return int(getattr(error, name, None))  # type: ignore[arg-type]
+    return None
+
+
+def _missing(url: str, error: ImportError) -> Exception:
+    cause = error.__cause__ if isinstance(error.__cause__, ImportError) else error
+    entry = known_implementations.get(scheme(url), {})
+    module = (cause.name or entry.get("class", scheme(url))).partition(".")[0]
+    try:
+        require(module, f"reaching {scheme(url)}:// URLs")
+    except MissingExtraError as missing:
+        return missing
+    return UrlError(f"{display(url)} cannot be used: {error}", url=display(url))
+
+
+def _unknown(url: str, error: ValueError) -> UrlError:
+    known = sorted({*fsspec.available_protocols(), "pipe"})
+    name = scheme(url)
+    if name in known:
+        return UrlError(f"{display(url)} cannot be used: {redact(str(error))}", url=display(url))
+    near = difflib.get_close_matches(name, known, n=3)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(known)}"
+    return UrlError(f"{display(url)} has the unknown scheme {name!r}; {hint}", url=display(url))

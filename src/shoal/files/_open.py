@@ -1,0 +1,150 @@
+"""Opening a URL for reading, and asking how large it is."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat as modes
+import sys
+from typing import TYPE_CHECKING, Any, cast
+
+from shoal.errors import UrlError, UrlNotFoundError
+from shoal.files._pipe import PipeReader, check_trust
+from shoal.files._remote import Remote, ResumingReader, UrlInfo, remote_info
+from shoal.files._urls import display, is_http, is_pipe, local_path
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+__all__ = ["local_error", "open_read", "stat"]
+
+_BUFFER = 1 << 18
+
+
+def open_read(
+    url: str | os.PathLike[str], *, offset: int = 0, trust: bool = False, expect: UrlInfo | None = None
+) -> io.BufferedReader:
+    """Open a URL for reading from byte ``offset`` to its end.
+
+    A transfer that breaks goes on at the byte where it broke; see `shoal.settings.Settings` for how often. With
+    ``expect`` it must be the object that `stat` told about. ``trust`` allows ``pipe:`` URLs, which run commands.
+
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "a.bin")
+    >>> path.write_bytes(b"0123456789")
+    10
+    >>> with open_read(path, offset=7) as file:
+    ...     file.read()
+    b'789'
+    """
+    url = os.fspath(url)
+    if offset < 0:
+        raise ValueError(f"offset is {offset}; it counts from the start of the object and cannot be negative")
+    path = local_path(url)
+    if path is not None:
+        return _open_local(path, offset)
+    if url == "-":
+        return _skipped(io.BufferedReader(_Stdin(), _BUFFER), offset)
+    if is_pipe(url):
+        check_trust(url, trust)
+        return _skipped(io.BufferedReader(PipeReader(url), _BUFFER), offset)
+    return _open_remote(url, offset, expect)
+
+
+def stat(url: str | os.PathLike[str]) -> UrlInfo:
+    """Ask for the size of an object and for an identity that changes when it does.
+
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "a.bin")
+    >>> path.write_bytes(b"0123456789")
+    10
+    >>> stat(path).size, stat("-").size
+    (10, None)
+    """
+    url = os.fspath(url)
+    path = local_path(url)
+    if path is not None:
+        return _local_info(path)
+    if url == "-" or is_pipe(url):
+        return UrlInfo()
+    remote = _remote(url)
+    try:
+        return remote_info(remote)
+    finally:
+        remote.close()
+
+
+def local_error(error: OSError, url: str, verb: str) -> UrlError:
+    """Turn an error of the operating system into one that names the URL."""
+    kind = UrlNotFoundError if isinstance(error, FileNotFoundError) else UrlError
+    return kind(f"could not {verb} {display(url)}: {error.strerror or error}", url=display(url))
+
+
+def _open_local(path: str, offset: int) -> io.BufferedReader:
+    try:
+        file = io.BufferedReader(io.FileIO(path), _BUFFER)
+    except OSError as error:
+        raise local_error(error, path, "read") from error
+    return _skipped(file, offset)
+
+
+def _skipped(file: io.BufferedReader[Any], offset: int) -> io.BufferedReader:
+    """Go to an offset, by reading where there is no other way."""
+    try:
+        if file.seekable():
+            file.seek(offset)
+        while not file.seekable() and offset > 0:
+            data = file.read1(min(offset, _BUFFER))
+            if not data:
+                break
+            offset -= len(data)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _local_info(path: str) -> UrlInfo:
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        raise local_error(error, path, "read") from error
+    if modes.S_ISDIR(status.st_mode):
+        raise UrlError(f"{path} is a folder, not a file", url=path)
+    if not modes.S_ISREG(status.st_mode):
+        return UrlInfo()
+    return UrlInfo(status.st_size, f"{status.st_size}-{status.st_mtime_ns}")
+
+
+def _open_remote(url: str, offset: int, expect: UrlInfo | None) -> io.BufferedReader:
+    reader = ResumingReader(_remote(url), offset, expect)
+    try:
+        reader.connect()
+    except BaseException:
+        reader.close()
+        raise
+    return io.BufferedReader(reader, _BUFFER)
+
+
+def _remote(url: str) -> Remote:
+    # Imported here: neither library is small, and local work needs none of them.
+    if is_http(url):
+        from shoal.files._http import HttpRemote
+
+        return HttpRemote(url)
+    from shoal.files._fsspec import FsspecRemote
+
+    return FsspecRemote(url)
+
+
+class _Stdin(io.RawIOBase):
+    """Standard input, which stays open when this reader is closed: it belongs to the process."""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        view = memoryview(buffer).cast("B")
+        data = cast("io.BufferedReader", sys.stdin.buffer).read1(len(view))
+        view[: len(data)] = data
+        return len(data)

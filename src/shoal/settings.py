@@ -1,0 +1,110 @@
+"""What the environment may change, and the only place that reads it.
+
+Each field of `Settings` is read from ``SHOAL_<FIELD>`` (``SHOAL_CACHE``, ``SHOAL_RETRIES``, ...). Nothing is kept:
+`current` reads the environment each time, so a change is seen by the next call and nothing is shared behind the scenes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from shoal.errors import SettingsError
+
+__all__ = ["Process", "Settings", "current", "parse_bytes", "process", "variable"]
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of this process.
+
+    >>> Settings().retries
+    5
+    """
+
+    cache: Path = Path("~/.cache/shoal")
+    """Folder for shard indexes and, where asked for, downloaded shards."""
+    cache_size: int = 50 * 10**9
+    """Bytes of downloaded shards kept, least recently used ones going first; in the environment also ``1.5TB``."""
+    retries: int = 5
+    """Attempts to go on with a broken transfer before giving up; progress resets the count."""
+    backoff: float = 0.25
+    """Seconds before the first new attempt; doubled each time, up to 30."""
+    timeout: float = 30.0
+    """Seconds without a byte after which a connection counts as broken."""
+    max_pixels: int = 512 * 10**6
+    """Pictures of more pixels than this are refused as bombs."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cache", Path(self.cache).expanduser())
+        for name in ("cache_size", "retries", "backoff", "timeout", "max_pixels"):
+            if getattr(self, name) < 0:
+                raise SettingsError(f"the setting {name} is {getattr(self, name)}; it must not be negative")
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """Which of several cooperating processes this is, as launchers such as torchrun tell it."""
+
+    rank: int | None = None
+    world_size: int | None = None
+    worker: int | None = None
+    num_workers: int | None = None
+
+
+def current(environ: Mapping[str, str] | None = None) -> Settings:
+    """Read the settings from the environment.
+
+    >>> current({"SHOAL_RETRIES": "2", "SHOAL_CACHE_SIZE": "20GB"}).cache_size
+    20000000000
+    """
+    environ = os.environ if environ is None else environ
+    given: dict[str, Any] = {}
+    for field in fields(Settings):
+        text = environ.get(f"SHOAL_{field.name.upper()}")
+        if text is not None:
+            given[field.name] = _parse(field.name, text)
+    return Settings(**given)
+
+
+def process(environ: Mapping[str, str] | None = None) -> Process:
+    """Read rank and worker number as launchers set them (``RANK``, ``WORLD_SIZE``, ``WORKER``, ``NUM_WORKERS``)."""
+    environ = os.environ if environ is None else environ
+    names = {"rank": "RANK", "world_size": "WORLD_SIZE", "worker": "WORKER", "num_workers": "NUM_WORKERS"}
+    given = {field: int(environ[name]) for field, name in names.items() if environ.get(name, "").isdigit()}
+    return Process(**given)
+
+
+def variable(name: str, environ: Mapping[str, str] | None = None) -> str | None:
+    """Read one variable that a user names himself, such as ``WDS_DATA`` for ``${DATA}`` in a WebDataset URL."""
+    return (os.environ if environ is None else environ).get(name)
+
+
+def parse_bytes(text: str | float) -> int:
+    """Turn ``"20GB"``, ``"1.5GiB"``, ``"1e9"`` or a number into bytes.
+
+    >>> parse_bytes("1.5GiB"), parse_bytes("1e9"), parse_bytes(3e9)
+    (1610612736, 1000000000, 3000000000)
+    """
+    match = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmgt]i?)?b?\s*", str(text).lower())
+    try:
+        return int(float(match[1]) * _UNITS[match[2] or ""])  # type: ignore[index]
+    except (TypeError, ValueError, OverflowError):
+        raise SettingsError(f"{text!r} is not a number of bytes; write it like 500MB, 1.5GiB or 1e9") from None
+
+
+def _parse(name: str, text: str) -> Path | int | float:
+    if name == "cache":
+        return Path(text)
+    if name == "cache_size":
+        return parse_bytes(text)
+    try:
+        return float(text) if name in ("backoff", "timeout") else int(text)
+    except ValueError:
+        raise SettingsError(f"SHOAL_{name.upper()} is {text!r}, which is not a number") from None

@@ -1,0 +1,59 @@
+"""The tar format and nothing else: read, group, index, write, and the codecs of the fields.
+
+>>> from shoal.shards import TarWriter
+>>> TarWriter.__name__
+'TarWriter'
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shoal._lazy import attach
+
+if TYPE_CHECKING:
+    from shoal.shards._dali import read_dali_index, write_dali_index
+    from shoal.shards._grouping import Entry, group, split_name
+    from shoal.shards._index import Extent, IndexBuilder, ShardIndex
+    from shoal.shards._index_files import find_index, keep_index, load_index, save_index
+    from shoal.shards._read import MappedTar, Payload, Rename, is_plain, stream_entries, stream_sample
+    from shoal.shards._tar_format import Attributes
+    from shoal.shards._write import ShardWriter, TarWriter, WrittenShard
+
+__all__ = [
+    "Attributes",
+    "Entry",
+    "Extent",
+    "IndexBuilder",
+    "MappedTar",
+    "Payload",
+    "Rename",
+    "ShardIndex",
+    "ShardWriter",
+    "TarWriter",
+    "WrittenShard",
+    "find_index",
+    "group",
+    "is_plain",
+    "keep_index",
+    "load_index",
+    "read_dali_index",
+    "save_index",
+    "split_name",
+    "stream_entries",
+    "stream_sample",
+    "write_dali_index",
+]
+
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        "_dali": ("read_dali_index", "write_dali_index"),
+        "_grouping": ("Entry", "group", "split_name"),
+        "_index": ("Extent", "IndexBuilder", "ShardIndex"),
+        "_index_files": ("find_index", "keep_index", "load_index", "save_index"),
+        "_read": ("MappedTar", "Payload", "Rename", "is_plain", "stream_entries", "stream_sample"),
+        "_tar_format": ("Attributes",),
+        "_write": ("ShardWriter", "TarWriter", "WrittenShard"),
+    },
+)

@@ -1,0 +1,106 @@
+"""Read a tar as samples: over a memory map where there is a plain local file, along a stream otherwise."""
+
+from __future__ import annotations
+
+import io
+import mmap
+from collections.abc import Callable, Collection, Iterator
+from typing import BinaryIO, NamedTuple, TypeAlias
+
+from shoal.abc import Sample
+from shoal.errors import TruncatedShardError
+from shoal.shards._compression import decompressed, sniff
+from shoal.shards._grouping import Entry, group, split_name
+from shoal.shards._index import Extent
+from shoal.shards._walk import mapped_members, stream_members
+
+__all__ = ["MappedTar", "Payload", "Rename", "is_plain", "stream_entries", "stream_sample"]
+
+#: Rewrites a member's name before grouping; None leaves the member out.
+Rename: TypeAlias = Callable[[str], str | None]
+
+
+class Payload(NamedTuple):
+    """A field that came along a stream: where it was, and its bytes unless nobody wants them."""
+
+    offset: int
+    size: int
+    data: bytes | None
+
+
+class MappedTar:
+    """A plain tar file, mapped. Samples are views into the map, which lives as long as any of them does."""
+
+    def __init__(self, file: BinaryIO, name: str, rename: Rename | None = None) -> None:
+        try:
+            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except ValueError as error:
+            raise TruncatedShardError("the file is empty", shard=name, offset=0) from error
+        self._view = memoryview(self._map)
+        self._rename = rename
+        self.name = name
+        self.size = len(self._map)
+
+    def entries(self, begin: int = 0) -> Iterator[Entry[Extent]]:
+        """Find the samples by walking the headers, from the one at ``begin`` on."""
+        runs = mapped_members(self._map, self.name, begin)
+        rename = self._rename
+        if rename is None:
+            members = ((m.name, m.begin, (m.offset, m.size)) for run in runs for m in run)
+        else:
+            members = (
+                (name, m.begin, (m.offset, m.size)) for run in runs for m in run if (name := rename(m.name)) is not None
+            )
+        return group(members, self.name)
+
+    def sample(self, entry: Entry[Extent], keep: Collection[str] | None) -> Sample:
+        """Make a sample of views; of all fields, or of those to keep."""
+        view = self._view
+        sample: Sample = {"__key__": entry.key}
+        for field, (offset, size) in entry.fields.items():
+            if keep is None or field in keep:
+                sample[field] = view[offset : offset + size]
+        return sample
+
+
+def is_plain(head: bytes) -> bool:
+    """Tell from a file's first bytes whether it is not compressed."""
+    return sniff(head) is None
+
+
+def stream_entries(
+    stream: io.BufferedReader,
+    name: str,
+    keep: Collection[str] | None = None,
+    *,
+    rename: Rename | None = None,
+    begin: int = 0,
+) -> Iterator[Entry[Payload]]:
+    """Read samples along a stream, compressed or not, with the bytes of the fields to keep.
+
+    ``begin`` is where in the tar the stream starts.
+    """
+
+    def renamed(member: str) -> str | None:
+        return member if rename is None else rename(member)
+
+    def wanted(member: str) -> bool:
+        parts = split_name(renamed(member) or "")
+        return parts is not None and (keep is None or parts[1] in keep)
+
+    plain = decompressed(stream, sniff(stream.peek(6)[:6]) if begin == 0 else None)
+    members = (
+        (new, member.begin, Payload(member.offset, member.size, data))
+        for member, data in stream_members(plain, name, wanted, begin)
+        if (new := renamed(member.name)) is not None
+    )
+    return group(members, name)
+
+
+def stream_sample(entry: Entry[Payload]) -> Sample:
+    """Make a sample of the bytes that were kept."""
+    sample: Sample = {"__key__": entry.key}
+    for field, payload in entry.fields.items():
+        if payload.data is not None:
+            sample[field] = payload.data
+    return sample

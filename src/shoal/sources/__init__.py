@@ -1,0 +1,5 @@
+"""Where samples come from. Each source lists shards and opens one of them as a stream of blocks."""
+
+from shoal.sources._tar import TarSource, Urls
+
+__all__ = ["TarSource", "Urls"]

@@ -1,0 +1,219 @@
+"""One tar shard, open: as a memory map where it is a plain local file, as a stream where it is anything else.
+
+Both can give samples in order from any position, an index, and picked samples; the map does it without copying or
+reading ahead, a stream by going forward (or, behind a URL that can seek and with an index, by starting in the middle).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import stat as stat_modes
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from itertools import islice
+
+from shoal.abc import Sample
+from shoal.errors import CacheError, IndexFileError, PlanError
+from shoal.files import ShardCache, UrlInfo, local_path, open_read, stat
+from shoal.shards import (
+    Entry,
+    Extent,
+    IndexBuilder,
+    MappedTar,
+    Payload,
+    Rename,
+    ShardIndex,
+    find_index,
+    is_plain,
+    keep_index,
+    stream_entries,
+    stream_sample,
+)
+
+__all__ = ["TarOptions", "TarReader", "open_tar"]
+
+
+@dataclass(frozen=True, slots=True)
+class TarOptions:
+    """How shards are read."""
+
+    keep: frozenset[str] | None = None
+    """The fields to read; None for all."""
+    rename: Rename | None = None
+    """Rewrites member names before they are grouped; indexes on disk do not apply then."""
+    cache: ShardCache | None = None
+    """Keeps remote shards on the local disk."""
+    trust: bool = False
+
+
+class TarReader(ABC):
+    """An open shard."""
+
+    def __init__(self, url: str, options: TarOptions, resources: ExitStack) -> None:
+        self.url = url
+        self._options = options
+        self._resources = resources
+        self._known_index: ShardIndex | None = None
+
+    @property
+    @abstractmethod
+    def seekable(self) -> bool:
+        """Whether starting in the middle is cheap."""
+
+    @abstractmethod
+    def samples(self, first: int) -> Iterator[Sample]:
+        """Yield the samples from position ``first`` on."""
+
+    @abstractmethod
+    def take(self, positions: Sequence[int]) -> list[Sample]:
+        """Read the samples at these positions, in this order."""
+
+    def index(self) -> ShardIndex:
+        """Find the shard's index, or read the shard once to build it."""
+        if self._find_index() is None:
+            for _ in self._entries_for_index():
+                pass
+        assert self._known_index is not None
+        return self._known_index
+
+    def close(self) -> None:
+        """Let go of files and locks; samples handed out stay valid."""
+        self._resources.close()
+
+    @abstractmethod
+    def _entries_for_index(self) -> Iterator[object]:
+        """Go through the whole shard, taking note of what is in it."""
+
+    def _find_index(self) -> ShardIndex | None:
+        if self._known_index is None and (info := self._identity()) is not None:
+            self._known_index = find_index(self.url, info)
+        return self._known_index
+
+    def _identity(self) -> UrlInfo | None:
+        """Tell which shard this is, if an index of it may be kept."""
+        return None if self._options.rename is not None or not _is_lasting(self.url) else stat(self.url)
+
+    def _remember(self, builder: IndexBuilder, info: UrlInfo | None, *, seekable: bool) -> None:
+        """Keep the index of a shard that has been read to its end, unless it changed meanwhile."""
+        size, version = (0, "") if info is None else (info.size or 0, info.version or "")
+        self._known_index = builder.build(shard_size=size, version=version, seekable=seekable)
+        if version and self._identity() == info:
+            keep_index(self.url, self._known_index)
+
+
+class MappedReader(TarReader):
+    """A plain local file."""
+
+    def __init__(self, url: str, options: TarOptions, resources: ExitStack, file: io.BufferedReader) -> None:
+        super().__init__(url, options, resources)
+        self._tar = MappedTar(file, url, options.rename)
+
+    @property
+    def seekable(self) -> bool:
+        return True
+
+    def samples(self, first: int) -> Iterator[Sample]:
+        index = self._find_index()
+        if index is not None:
+            entries = index.entries(min(first, len(index)))
+        else:
+            entries = islice(self._walk(), first, None)
+        sample, keep = self._tar.sample, self._options.keep
+        return (sample(entry, keep) for entry in entries)
+
+    def take(self, positions: Sequence[int]) -> list[Sample]:
+        index = self.index()
+        return [self._tar.sample(index.entry(position), self._options.keep) for position in positions]
+
+    def _entries_for_index(self) -> Iterator[object]:
+        return self._walk()
+
+    def _walk(self) -> Iterator[Entry[Extent]]:
+        builder, info = IndexBuilder(), self._identity()
+        for entry in self._tar.entries():
+            builder.add(entry)
+            yield entry
+        self._remember(builder, info, seekable=True)
+
+
+class StreamReader(TarReader):
+    """A compressed file, a URL, a pipe."""
+
+    def __init__(self, url: str, options: TarOptions, resources: ExitStack, path: str) -> None:
+        super().__init__(url, options, resources)
+        self._path = path  # where the bytes are: at the shard's own URL, or in its cached copy
+
+    @property
+    def seekable(self) -> bool:
+        index = self._find_index()
+        return index is not None and index.seekable
+
+    def samples(self, first: int) -> Iterator[Sample]:
+        index = self._find_index() if first else None
+        if index is not None and index.seekable:
+            entries = self._entries_from(index, first)
+        else:
+            entries = islice(self._all_entries(self._options.keep), first, None)
+        return (stream_sample(entry) for entry in entries)
+
+    def take(self, positions: Sequence[int]) -> list[Sample]:
+        index = self.index()
+        if index.seekable:
+            return [stream_sample(next(self._entries_from(index, position))) for position in positions]
+        wanted = set(positions)
+        found = {p: entry for p, entry in enumerate(self._all_entries(self._options.keep)) if p in wanted}
+        return [stream_sample(found[position]) for position in positions]
+
+    def _entries_for_index(self) -> Iterator[object]:
+        if not _is_lasting(self.url):
+            raise PlanError(f"{self.url!r} can be read only once: it has no length and no random access")
+        return self._all_entries(frozenset())
+
+    def _all_entries(self, keep: frozenset[str] | None) -> Iterator[Entry[Payload]]:
+        builder, info = IndexBuilder(), self._identity()
+        with closing(open_read(self._path, trust=self._options.trust)) as stream:
+            plain = is_plain(stream.peek(6)[:6])
+            for entry in stream_entries(stream, self.url, keep, rename=self._options.rename):
+                extents = {name: (payload.offset, payload.size) for name, payload in entry.fields.items()}
+                builder.add(Entry(entry.key, entry.begin, extents))
+                yield entry
+        self._remember(builder, info, seekable=plain)
+
+    def _entries_from(self, index: ShardIndex, first: int) -> Iterator[Entry[Payload]]:
+        """Start at a known header; what is found there must be what the index says."""
+        if first >= len(index):
+            return
+        begin = int(index.begins[first])
+        with closing(open_read(self._path, offset=begin, trust=self._options.trust)) as stream:
+            entries = stream_entries(stream, self.url, self._options.keep, rename=self._options.rename, begin=begin)
+            for position, entry in enumerate(entries, first):
+                if position >= len(index) or entry.key != index.entry(position).key:
+                    raise IndexFileError(f"sample {position} of {self.url} is {entry.key!r}, not what its index says")
+                yield entry
+
+
+def open_tar(url: str, options: TarOptions) -> TarReader:
+    """Open a shard in the way that suits it, through the cache if there is one."""
+    resources, path = ExitStack(), url
+    if options.cache is not None and local_path(url) is None and _is_lasting(url):
+        try:
+            path = resources.enter_context(options.cache.open(url, trust=options.trust)).path
+        except CacheError as error:
+            warnings.warn(f"{error}; the shard is streamed instead", stacklevel=2)
+    if _is_lasting(path) and local_path(path) is not None:
+        with closing(open_read(path)) as file:
+            if is_plain(file.peek(6)[:6]):
+                return MappedReader(url, options, resources, file)
+    return StreamReader(url, options, resources, path)
+
+
+def _is_lasting(url: str) -> bool:
+    """Tell whether a URL can be read a second time: pipes cannot."""
+    if url == "-" or url.startswith("pipe:"):
+        return False
+    path = local_path(url)
+    return path is None or not os.path.exists(path) or stat_modes.S_ISREG(os.stat(path).st_mode)
