@@ -11,12 +11,13 @@ from email.utils import format_datetime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.files import body
-from support.http_server import FaultyServer, faulty_server
 
 from shoal.errors import UrlChangedError, UrlError, UrlNotFoundError
 from shoal.files import UrlInfo, open_read, stat
 from shoal.files._http import retry_after
+from shoal.files._retry import pause
+from support.files import body
+from support.http_server import FaultyServer, faulty_server
 
 BODY = body(600_000)
 
@@ -89,6 +90,7 @@ def test_the_server_may_say_how_long_to_wait(server: FaultyServer) -> None:
     later = datetime.now(UTC) + timedelta(seconds=100)
     assert 90 < retry_after(format_datetime(later, usegmt=True)) <= 100
     assert retry_after("nonsense") == 0
+    assert pause(1, 0.25, wait=10**6) == 60, "but not any length of time"
 
 
 def test_giving_up_tells_url_place_cause_and_attempts(server: FaultyServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +139,7 @@ def test_a_part_from_the_wrong_place_is_an_error(server: FaultyServer) -> None:
 
 def test_an_object_that_changes_midway_is_an_error(server: FaultyServer) -> None:
     url = server.add("/a.tar", BODY, cut_after=[1000], etags=['"one"'], etag='"two"')
-    with pytest.raises(UrlChangedError, match='at byte 1000.*version was "one" and is now "two"'):
+    with pytest.raises(UrlChangedError, match=r'at byte 1000.*version was "one" and is now "two"'):
         read(url)
 
 

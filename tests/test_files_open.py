@@ -9,10 +9,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.files import body
 
 from shoal.errors import TrustError, UrlError, UrlNotFoundError
 from shoal.files import open_read, stat
+from support.files import body
 
 BODY = body(700_000)
 

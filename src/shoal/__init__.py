@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from shoal._lazy import attach
 
 if TYPE_CHECKING:
-    from shoal import errors, files, settings, shards, webdataset
+    from shoal import abc, errors, files, settings, shards, webdataset
     from shoal.pipeline import Dataset, Loader
     from shoal.readers import read_tar
 
 __version__ = "0.1.0"
 
-__all__ = ["Dataset", "Loader", "__version__", "errors", "files", "read_tar", "settings", "shards", "webdataset"]
+__all__ = ["Dataset", "Loader", "__version__", "abc", "errors", "files", "read_tar", "settings", "shards", "webdataset"]
 
 __getattr__, __dir__ = attach(
     __name__,
@@ -29,6 +29,7 @@ __getattr__, __dir__ = attach(
         "readers": ("read_tar",),
         "settings": (),
         "shards": (),
+        "abc": (),
         "webdataset": (),
     },
 )

@@ -145,8 +145,7 @@ class ShardCache:
         file = os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             # In use before it has its name: there is no moment in which it could be evicted.
-            if not lock(file, shared=True):
-                raise CacheError(f"the filesystem of {self.folder} has no file locks", url=display(url))
+            lock(file, shared=True)
             self._download(url, info, file, trust)
             os.replace(part, path)
             sync_folder(self.folder)

@@ -10,8 +10,9 @@ import contextlib
 import errno
 import fcntl
 import os
+from collections.abc import Iterator
 
-__all__ = ["lock", "names", "remove_unused", "sync_folder"]
+__all__ = ["lock", "locked", "names", "remove_unused", "sync_folder"]
 
 #: Filesystems without locks answer with one of these.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
@@ -35,6 +36,25 @@ def lock(file: int, *, shared: bool = False, wait: bool = True) -> bool:
             return False
         raise
     return True
+
+
+@contextlib.contextmanager
+def locked(path: str, *, wait: bool = True) -> Iterator[int | None]:
+    """Hold a lock file, made where missing, for the length of a block; None means that somebody else holds it."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        if not lock(file, wait=wait):
+            if wait:
+                raise OSError(errno.ENOLCK, "the filesystem has no file locks", path)
+            yield None
+            return
+        try:
+            yield file
+        finally:
+            # A forked child may hold the same open file; closing alone would leave the others waiting for it.
+            fcntl.flock(file, fcntl.LOCK_UN)
+    finally:
+        os.close(file)
 
 
 def names(path: str, file: int) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import os
 import stat as modes
+import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, cast
 
 from shoal.errors import UrlError, UrlNotFoundError
-from shoal.files._pipe import PipeReader, check_trust
+from shoal.files._pipe import PipeReader, check_trust, start
 from shoal.files._remote import Remote, ResumingReader, UrlInfo, remote_info
 from shoal.files._urls import display, is_http, is_pipe, local_path
 
@@ -47,7 +48,8 @@ def open_read(
         return _skipped(io.BufferedReader(_Stdin(), _BUFFER), offset)
     if is_pipe(url):
         check_trust(url, trust)
-        return _skipped(io.BufferedReader(PipeReader(url), _BUFFER), offset)
+        reader = PipeReader(url, start(url, stdout=subprocess.PIPE))
+        return _skipped(io.BufferedReader(reader, _BUFFER), offset)
     return _open_remote(url, offset, expect)
 
 

@@ -63,13 +63,13 @@ def check_status(process: subprocess.Popen[bytes], url: str) -> None:
 class PipeReader(io.RawIOBase):
     """The output of a command; its exit status is part of the stream, checked at the end."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, process: subprocess.Popen[bytes]) -> None:
         super().__init__()
         self._url = url
         # A forked child inherits this object, but not the right to end the command.
         self._owner = os.getpid()
-        self._process = start(url, stdout=subprocess.PIPE)
-        self._output = cast("IO[bytes]", self._process.stdout)
+        self._process = process
+        self._output = cast("IO[bytes]", process.stdout)
 
     def readable(self) -> bool:
         """Tell that this stream can be read."""

@@ -79,8 +79,8 @@ class ResumingReader(io.RawIOBase):
         self._remote = remote
         self._position = offset
         self._info = expect or UrlInfo()
-        self._attempts = Attempts(remote.url, "read")
         self._part: Part | None = None
+        self._attempts = Attempts(remote.url, "read")
 
     def connect(self) -> None:
         """Connect now, so that a missing object is an error of opening and not of the first read."""

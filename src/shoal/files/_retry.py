@@ -24,13 +24,16 @@ class Broken(Exception):  # noqa: N818 - a state of a transfer; it never leaves 
         self.wait = wait
 
 
-def pause(failures: int, backoff: float, jitter: float) -> float:
-    """Compute the seconds before the next attempt; ``jitter`` in [0, 1) spreads clients that broke together.
+def pause(failures: int, backoff: float, jitter: float = 0.0, wait: float = 0.0) -> float:
+    """Compute the seconds before the next attempt.
 
-    >>> pause(1, 0.25, 0.0), pause(3, 0.25, 0.0), pause(99, 0.25, 0.0)
-    (0.25, 1.0, 30.0)
+    ``jitter`` in [0, 1) spreads clients that broke together; ``wait`` is what the server asked for.
+
+    >>> pause(1, 0.25), pause(3, 0.25), pause(99, 0.25), pause(1, 0.25, wait=7)
+    (0.25, 1.0, 30.0, 7.0)
     """
-    return float(min(backoff * 2 ** min(failures - 1, 32), _LONGEST_PAUSE) * (1 + jitter / 2))
+    own = min(backoff * 2 ** min(failures - 1, 32), _LONGEST_PAUSE) * (1 + jitter / 2)
+    return float(max(own, min(wait, _LONGEST_WAIT)))
 
 
 class Attempts:
@@ -58,8 +61,7 @@ class Attempts:
                 f"progress; the last one: {redact(str(broken))}",
                 url=display(self._url),
             ) from safe_cause(broken.__cause__)
-        wait = min(broken.wait, _LONGEST_WAIT)
-        time.sleep(max(wait, pause(self.failures, self._settings.backoff, self._random.random())))
+        time.sleep(pause(self.failures, self._settings.backoff, self._random.random(), broken.wait))
 
 
 def safe_cause(error: BaseException | None) -> BaseException | None:

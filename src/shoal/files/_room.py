@@ -7,14 +7,13 @@ being downloaded, ``.<id>-<name>.lock`` is held by whoever downloads it.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shoal.errors import CacheError
-from shoal.files._locks import lock, names, remove_unused
+from shoal.files._locks import locked, names, remove_unused
 
 __all__ = ["CacheFolder", "Entry"]
 
@@ -72,9 +71,8 @@ class CacheFolder:
         The lock file goes with the claim, and with it whatever is left of the part.
         """
         path = os.path.join(self.path, f".{name}.lock")
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            if not lock(file, wait=wait) or not names(path, file):
+        with locked(path, wait=wait) as file:
+            if file is None or not names(path, file):
                 yield False
                 return
             try:
@@ -82,10 +80,6 @@ class CacheFolder:
             finally:
                 _unlink(self.part_path(name))
                 _unlink(path)
-        finally:
-            # A forked child may hold the same open file; closing alone would leave the others waiting for it.
-            fcntl.flock(file, fcntl.LOCK_UN)
-            os.close(file)
 
     def sweep(self) -> None:
         """Remove what dead downloaders left."""
@@ -133,16 +127,9 @@ class CacheFolder:
         except FileNotFoundError:
             return []
 
-    @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _alone(self) -> contextlib.AbstractContextManager[int | None]:
         """Count and evict one process at a time; otherwise two could fill the same room."""
-        file = os.open(os.path.join(self.path, ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            lock(file)
-            yield
-        finally:
-            fcntl.flock(file, fcntl.LOCK_UN)
-            os.close(file)
+        return locked(os.path.join(self.path, ".lock"))
 
 
 def _unlink(path: str) -> None:

@@ -19,9 +19,9 @@ def beside(url: str) -> str:
     """Name the index file that lies beside a shard.
 
     >>> beside("s3://data/train-0000.tar")
-    's3://data/train-0000.tar.index.npz'
+    's3://data/train-0000.tar.index'
     """
-    return f"{url}.index.npz"
+    return f"{url}.index"
 
 
 def load_index(url: str) -> ShardIndex:
@@ -74,4 +74,4 @@ def _cached(url: str) -> str:
     path = local_path(url)
     name = url if path is None else os.path.realpath(path)
     digest = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:40]
-    return str(settings.current().cache / "index" / f"{digest}.npz")
+    return str(settings.current().cache / "index" / f"{digest}.index")

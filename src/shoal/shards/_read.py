@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import io
 import mmap
-from collections.abc import Callable, Collection, Iterator
-from typing import BinaryIO, NamedTuple, TypeAlias
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import chain
+from typing import BinaryIO, NamedTuple, TypeAlias, TypeVar
 
 from shoal.abc import Sample
 from shoal.errors import TruncatedShardError
 from shoal.shards._compression import decompressed, sniff
 from shoal.shards._grouping import Entry, group, split_name
-from shoal.shards._index import Extent
+from shoal.shards._index import Extent, ShardIndex
 from shoal.shards._walk import mapped_members, stream_members
 
 __all__ = ["MappedTar", "Payload", "Rename", "is_plain", "stream_entries", "stream_sample"]
+
+T = TypeVar("T")
 
 #: Rewrites a member's name before grouping; None leaves the member out.
 Rename: TypeAlias = Callable[[str], str | None]
@@ -44,14 +47,26 @@ class MappedTar:
     def entries(self, begin: int = 0) -> Iterator[Entry[Extent]]:
         """Find the samples by walking the headers, from the one at ``begin`` on."""
         runs = mapped_members(self._map, self.name, begin)
-        rename = self._rename
-        if rename is None:
-            members = ((m.name, m.begin, (m.offset, m.size)) for run in runs for m in run)
-        else:
-            members = (
-                (name, m.begin, (m.offset, m.size)) for run in runs for m in run if (name := rename(m.name)) is not None
-            )
+        members: Iterator[tuple[str, int, Extent]] = chain.from_iterable(
+            zip(run.names, run.begins, zip(run.offsets, run.sizes, strict=True), strict=True) for run in runs
+        )
+        if self._rename is not None:
+            members = _renamed(members, self._rename)
         return group(members, self.name)
+
+    def indexed_samples(self, index: ShardIndex, first: int, keep: Collection[str] | None) -> Iterator[Sample]:
+        """Make samples of views from an index, without looking at the headers."""
+        view = self._view
+        for rows in index.rows(first):
+            names, offsets, sizes, member = rows.names, rows.offsets, rows.sizes, 0
+            for key, end in zip(rows.keys, rows.member_ends, strict=True):
+                sample: Sample = {"__key__": key}
+                while member < end:
+                    if keep is None or names[member] in keep:
+                        offset = offsets[member]
+                        sample[names[member]] = view[offset : offset + sizes[member]]
+                    member += 1
+                yield sample
 
     def sample(self, entry: Entry[Extent], keep: Collection[str] | None) -> Sample:
         """Make a sample of views; of all fields, or of those to keep."""
@@ -61,6 +76,10 @@ class MappedTar:
             if keep is None or field in keep:
                 sample[field] = view[offset : offset + size]
         return sample
+
+
+def _renamed(members: Iterable[tuple[str, int, T]], rename: Rename) -> Iterator[tuple[str, int, T]]:
+    return ((new, begin, value) for name, begin, value in members if (new := rename(name)) is not None)
 
 
 def is_plain(head: bytes) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Iterator
-from typing import BinaryIO, TypeAlias
+from typing import BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from shoal.errors import CorruptShardError, ShardError, TruncatedShardError
 from shoal.shards._compression import DAMAGE
 from shoal.shards._header import BLOCK, Member, next_member, padded, parse_header
 
-__all__ = ["Buffer", "mapped_members", "stream_members"]
+__all__ = ["Buffer", "Run", "mapped_members", "stream_members"]
 
 Buffer: TypeAlias = "mmap.mmap | bytes"
 
@@ -29,18 +29,42 @@ _REGULAR = ord("0")
 _OCTAL_PLACES = 8 ** np.arange(5, -1, -1, dtype=np.int64)
 
 
-def mapped_members(buffer: Buffer, shard: str, start: int = 0) -> Iterator[list[Member]]:
+class Run(NamedTuple):
+    """Consecutive regular members, as columns: an object for each would cost more than finding it."""
+
+    names: list[str]
+    begins: list[int]
+    offsets: list[int]
+    sizes: list[int]
+
+    def member(self, number: int) -> Member:
+        """Look at one member."""
+        return Member(self.names[number], self.begins[number], self.offsets[number], self.sizes[number])
+
+    def append(self, member: Member) -> None:
+        """Add a member at the end."""
+        self.names.append(member.name)
+        self.begins.append(member.begin)
+        self.offsets.append(member.offset)
+        self.sizes.append(member.size)
+
+    def cut(self, length: int) -> Run:
+        """Keep the first members."""
+        return Run(self.names[:length], self.begins[:length], self.offsets[:length], self.sizes[:length])
+
+
+def mapped_members(buffer: Buffer, shard: str, start: int = 0) -> Iterator[Run]:
     """Yield the regular members of a mapped tar in runs, from the header at ``start`` on."""
     tape = _MappedTape(buffer, shard, start)
     limit = _FIRST_RUN
     while True:
-        members, error = _plain_run(buffer, tape, limit)
+        run, error = _plain_run(buffer, tape, limit)
         limit = _RUN
         if error is None:
             # Where the run stopped there is something else than a plain header, or the run was simply full.
-            error = _append_next(tape, members)
-        if members:
-            yield members
+            error = _append_next(tape, run)
+        if run.names:
+            yield run
         if error is not None:
             raise error
         if tape.ended:
@@ -123,7 +147,7 @@ class _StreamTape:
         return data
 
 
-def _append_next(tape: _MappedTape, members: list[Member]) -> ShardError | None:
+def _append_next(tape: _MappedTape, run: Run) -> ShardError | None:
     """Add the one member at the tape's place to a run; an error is returned, so that the run still gets out."""
     try:
         member = next_member(tape)
@@ -133,28 +157,27 @@ def _append_next(tape: _MappedTape, members: list[Member]) -> ShardError | None:
         _check_length(len(tape.buffer) - member.offset, member, tape.shard)
     except ShardError as error:
         return error
-    members.append(member)
+    run.append(member)
     tape.skip(padded(member.size))
     return None
 
 
-def _plain_run(buffer: Buffer, tape: _MappedTape, limit: int) -> tuple[list[Member], ShardError | None]:
+def _plain_run(buffer: Buffer, tape: _MappedTape, limit: int) -> tuple[Run, ShardError | None]:
     """Read ordinary members from the tape's place on; stop before anything else."""
     positions, sizes, end = _chain(buffer, tape.offset, limit)
     if not positions:
-        return [], None
+        return Run([], [], [], []), None
     headers = _gather(buffer, positions)
-    plain, names = _plainly_right(headers), _names(headers)
-    begins_of_data = [position + BLOCK for position in positions]
-    members = list(map(Member, names, positions, begins_of_data, sizes))
+    run = Run(_names(headers), positions, [position + BLOCK for position in positions], sizes)
+    plain = _plainly_right(headers)
     # Each member but the last ends before a header that was read, so only the last can claim too much.
-    for number in [*np.flatnonzero(~plain).tolist(), len(members) - 1]:
+    for number in [*np.flatnonzero(~plain).tolist(), len(positions) - 1]:
         try:
-            members[number] = _checked(buffer, members[number], plain[number], tape.shard)
+            run.names[number] = _checked(buffer, run.member(number), bool(plain[number]), tape.shard).name
         except ShardError as error:
-            return members[:number], error
+            return run.cut(number), error
     tape.offset, tape.marked = min(end, len(buffer)), False
-    return members, None
+    return run, None
 
 
 def _checked(buffer: Buffer, member: Member, is_plain: bool, shard: str) -> Member:
@@ -197,7 +220,7 @@ def _plainly_right(headers: NDArray[np.uint8]) -> NDArray[np.bool_]:
     stored = headers[:, 148:156].astype(np.int64)
     digits = stored[:, :6] - ord("0")
     usual = ((digits >= 0) & (digits < 8)).all(axis=1) & (stored[:, 6] == 0) & (stored[:, 7] == ord(" "))
-    sums = headers.sum(axis=1, dtype=np.int64) - stored.sum(axis=1) + 8 * ord(" ")
+    sums = np.add.reduce(headers, axis=1, dtype=np.uint32).astype(np.int64) - stored.sum(axis=1) + 8 * ord(" ")
     right: NDArray[np.bool_] = usual & (digits @ _OCTAL_PLACES == sums) & (headers[:, 345] == 0)
     return right
 

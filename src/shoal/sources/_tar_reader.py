@@ -117,13 +117,10 @@ class MappedReader(TarReader):
         return True
 
     def samples(self, first: int) -> Iterator[Sample]:
-        index = self._find_index()
+        index, keep = self._find_index(), self._options.keep
         if index is not None:
-            entries = index.entries(min(first, len(index)))
-        else:
-            entries = islice(self._walk(), first, None)
-        sample, keep = self._tar.sample, self._options.keep
-        return (sample(entry, keep) for entry in entries)
+            return self._tar.indexed_samples(index, min(first, len(index)), keep)
+        return (self._tar.sample(entry, keep) for entry in islice(self._walk(), first, None))
 
     def take(self, positions: Sequence[int]) -> list[Sample]:
         index = self.index()

@@ -1,7 +1,7 @@
 """Field values as bytes and back, by the extension of the field.
 
 A field's extension is what follows its last dot, in any case: ``seg.png`` is a png. A trailing ``.gz`` wraps any other:
-``txt.gz`` is gzipped text, and its field keeps that name. What `decode` returns never shares memory with the bytes it
+``txt.gz`` is gzipped text, and its field keeps that name. What `decode` returns never looks into a memoryview it
 was given, so a shard's buffer may be reused or unmapped at once.
 
 ==================================================== ==========================================================

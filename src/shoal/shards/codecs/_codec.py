@@ -27,7 +27,7 @@ class Codec(Protocol):
         """What the extension promises, as it reads after "not" in an error: ``"a JSON document"``."""
 
     def decode(self, data: Data, options: DecodeOptions) -> Any:
-        """Turn bytes into a value that shares no memory with them."""
+        """Turn bytes into a value that does not look into them if they are a view."""
 
     def encode(self, value: Any, options: EncodeOptions) -> bytes:
         """Turn a value that is not bytes already into bytes, the same bytes for the same value."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from shoal.shards.codecs import _jpeg, _pillow
 from shoal.shards.codecs._codec import Data
@@ -35,9 +36,8 @@ class ImageCodec:
         spec = SPECS[options.images]
         if spec is None:
             return bytes(data)
-        if spec.container == "pil":
-            return _pillow.convert(_pillow.read(data, options.max_pixels), spec.mode)
-        return _shape(_pixels(data, spec.mode, options.max_pixels), spec)
+        read = _read_image if spec.container == "pil" else _read_array
+        return read(data, spec, options.max_pixels)
 
     def encode(self, value: Any, options: EncodeOptions) -> bytes:
         """Write a PIL image, an array with its channels last, or a tensor with its channels first."""
@@ -47,14 +47,19 @@ class ImageCodec:
         return _pillow.write(image, self.extension)
 
 
-def _pixels(data: Data, mode: str, limit: int) -> NDArray[np.uint8]:
-    if _jpeg.is_jpeg(data):
-        pixels = _jpeg.read(data, mode, limit)
-        if pixels is not None:
-            return pixels
-    return np.array(_pillow.convert(_pillow.read(data, limit), mode))
-
-
-def _shape(pixels: NDArray[np.uint8], spec: ImageSpec) -> Any:
+def _read_array(data: Data, spec: ImageSpec, max_pixels: int) -> Any:
+    pixels = _jpeg.read(data, spec.mode, max_pixels) if _jpeg.is_jpeg(data) else None
+    if pixels is None:
+        pixels = np.array(_pillow.convert(_pillow.open_(data, max_pixels), spec.mode))
     array: NDArray[Any] = np.divide(pixels, np.float32(255), dtype=np.float32) if spec.floating else pixels
     return channels_first(array) if spec.container == "torch" else array
+
+
+def _read_image(data: Data, spec: ImageSpec, max_pixels: int) -> Image.Image:
+    opened = _pillow.open_(data, max_pixels)
+    pixels = _jpeg.read(data, spec.mode, max_pixels) if _jpeg.is_jpeg(data) else None
+    if pixels is None:
+        return _pillow.convert(opened, spec.mode)
+    image = Image.fromarray(pixels)
+    image.info = opened.info  # keeps EXIF and colour profile, as a conversion by Pillow does
+    return image

@@ -16,9 +16,9 @@ from PIL import Image
 from shoal.errors import DecodeError, EncodeError
 from shoal.shards.codecs._codec import Data
 
-__all__ = ["check_size", "convert", "fit", "format_of", "read", "write"]
+__all__ = ["check_size", "convert", "fit", "format_of", "open_", "write"]
 
-#: first bytes, at an offset -> Pillow's plugin and class
+#: first bytes, at an offset -> Pillow's plugin
 _MAGIC = (
     (0, b"\x89PNG\r\n\x1a\n", "Png"),
     (0, b"\xff\xd8\xff", "Jpeg"),
@@ -35,7 +35,6 @@ _MAGIC = (
     (4, b"ftypavif", "Avif"),
     (4, b"ftypavis", "Avif"),
 )
-_CLASSES = {"Jpeg2K": "Jpeg2KImageFile"}
 
 #: extension -> Pillow's format, the modes it holds, and how to save without loss
 _WRITERS: dict[str, tuple[str, tuple[str, ...], dict[str, Any]]] = {
@@ -66,16 +65,16 @@ def check_size(width: int, height: int, max_pixels: int) -> None:
         )
 
 
-def read(data: Data, max_pixels: int) -> Image.Image:
-    """Load the first picture of a file."""
+def open_(data: Data, max_pixels: int) -> Image.Image:
+    """Read the header of a file: its size, which is checked, its mode and its notes, but no pixels yet."""
     image: Image.Image = _factory(bytes(data[:16]))(io.BytesIO(data))
     check_size(image.width, image.height, max_pixels)
-    image.load()
     return image
 
 
 def convert(image: Image.Image, mode: str) -> Image.Image:
     """Give an image of 8-bit samples in the mode, on its own: not tied to the file it came from."""
+    image.load()
     if image.mode in _HIGH_BYTE or (image.mode == "I" and image.format in ("PNG", "PPM")):
         samples = np.asarray(image).astype(np.uint16)
         image = Image.fromarray((samples >> 8).astype(np.uint8))
@@ -96,12 +95,13 @@ def format_of(extension: str) -> str:
 
 def fit(image: Image.Image, extension: str) -> Image.Image:
     """Widen an image, without loss, to a mode that the extension's format holds."""
+    given = image.mode
     modes = _writer(extension)[1]
     while image.mode not in modes:
         wider = "RGBA" if image.mode == "P" and "transparency" in image.info else _WIDER.get(image.mode)
         if wider is None:
             raise EncodeError(
-                f"{extension} holds images of mode {', '.join(modes)}, not {image.mode}; "
+                f"{extension} holds images of mode {', '.join(modes)}, not {given}; "
                 f"convert it first: image.convert({next(mode for mode in _PLAIN if mode in modes)!r})"
             )
         image = image.convert(wider)
@@ -120,7 +120,7 @@ def _factory(head: bytes) -> Any:
     for offset, magic, plugin in _MAGIC:
         if head.startswith(magic, offset):
             module = importlib.import_module(f"PIL.{plugin}ImagePlugin")
-            return getattr(module, _CLASSES.get(plugin, f"{plugin}ImageFile"))
+            return getattr(module, f"{plugin}ImageFile")
     raise ValueError("the first bytes are of no known picture format")
 
 
