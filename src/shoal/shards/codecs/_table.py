@@ -26,6 +26,7 @@ _TABLE = {
     "_audio:AudioCodec": "wav flac ogg mp3",
     "_video:VideoCodec": "mp4 mov mkv webm avi",
 }
+_MOST_WRAPPERS = 8  # a hostile name may end in any number of .gz
 _TARGETS = {name: target for target, names in _TABLE.items() for name in names.split()}
 
 
@@ -56,7 +57,7 @@ def codec_for(field: str) -> Codec:
     ('UTF-8 text', 'bytes')
     """
     name = extension(field)
-    if name == "gz":
+    if name == "gz" and field.lower().count(".gz") <= _MOST_WRAPPERS:
         return GzipCodec(codec_for(field[:-3]))
     target, _, attribute = _TARGETS.get(name, "_raw:RawCodec").partition(":")
     codec: Codec = getattr(importlib.import_module(f"shoal.shards.codecs.{target}"), attribute)(name)
