@@ -193,7 +193,9 @@ def test_each_optional_library_has_an_extra_that_brings_it() -> None:
 
 def test_a_missing_extra_says_its_pip_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "msgpack", None)
-    with pytest.raises(MissingExtraError, match=r'reading \.mp needs msgpack.*pip install "shoal\[msgpack\]"') as caught:
+    with pytest.raises(
+        MissingExtraError, match=r'reading \.mp needs msgpack.*pip install "shoal\[msgpack\]"'
+    ) as caught:
         require("msgpack", "reading .mp")
     assert isinstance(caught.value, ImportError)
 

@@ -11,6 +11,7 @@ __all__ = ["EXTRAS", "require"]
 
 #: top-level module -> the extra of ``shoal`` that brings it
 EXTRAS = {
+    "aiohttp": "http",
     "av": "video",
     "cbor2": "cbor",
     "dask": "dask",

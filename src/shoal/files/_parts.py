@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
-import re
-import secrets
 
 from shoal.files._locks import lock, names, remove_unused
 
 __all__ = ["PartFile"]
 
-#: Leaves room for the token and the ending in the 255 bytes of a file name.
+#: Leaves room for the number and the ending in the 255 bytes of a file name.
 _LONGEST_NAME = 200
 
 
@@ -31,7 +30,6 @@ class PartFile:
         self._name = os.fsdecode(os.fsencode(name)[:_LONGEST_NAME])
         # A forked child inherits this object, but not the right to remove the file.
         self._owner = os.getpid()
-        self._remove_stale()
         self.path, self._file = self._create(mode)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -39,10 +37,6 @@ class PartFile:
         view = memoryview(data).cast("B")
         while len(view):
             view = view[os.write(self._file, view) :]
-
-    def sync(self) -> None:
-        """Force the bytes to the disk."""
-        os.fsync(self._file)
 
     def rename(self, path: str) -> None:
         """Give the finished file its name, replacing what is there, and let go of it."""
@@ -63,17 +57,23 @@ class PartFile:
         os.close(file)
 
     def _create(self, mode: int) -> tuple[str, int]:
-        while True:
-            path = os.path.join(self._folder, f".{self._name}.{secrets.token_hex(8)}.part")
-            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-            lock(file)
-            # Between its birth and its lock the file looked like one of a dead writer.
-            if names(path, file):
-                return path, file
-            os.close(file)
+        """Take the first number that no living writer holds; numbers make the dead ones' files easy to find."""
+        for number in itertools.count():
+            path = self._numbered(number)
+            remove_unused(path)
+            with contextlib.suppress(FileExistsError):
+                file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+                lock(file)
+                # Between its birth and its lock the file looked like one of a dead writer.
+                if names(path, file):
+                    self._remove_stale(number + 1)
+                    return path, file
+                os.close(file)
+        raise AssertionError("numbers do not end")
 
-    def _remove_stale(self) -> None:
-        pattern = re.compile(re.escape(f".{self._name}.") + r"[0-9a-f]{16}\.part")
-        for found in os.listdir(self._folder):
-            if pattern.fullmatch(found):
-                remove_unused(os.path.join(self._folder, found))
+    def _remove_stale(self, number: int) -> None:
+        while remove_unused(self._numbered(number)):
+            number += 1
+
+    def _numbered(self, number: int) -> str:
+        return os.path.join(self._folder, f".{self._name}.{number}.part")

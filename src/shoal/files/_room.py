@@ -110,7 +110,7 @@ class CacheFolder:
         if excess > 0:
             raise CacheError(
                 f"the cache {self.path} has no room: {needed} more bytes are needed, it holds {held} of at most "
-                f"{max_bytes}, {self.free_bytes()} are free on the disk, and what it holds is in use"
+                f"{max_bytes} that are in use, and {self.free_bytes()} are free on the disk"
             )
 
     def _unfinished_bytes(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import stat as modes
 import subprocess
 import sys
@@ -14,7 +15,6 @@ from types import TracebackType
 from typing import IO, Any, cast
 
 from shoal.errors import UrlError
-from shoal.files._locks import sync_folder
 from shoal.files._open import local_error
 from shoal.files._parts import PartFile
 from shoal.files._pipe import check_status, check_trust, end, start
@@ -130,7 +130,8 @@ class Target(ABC):
 def open_write(url: str | os.PathLike[str], *, trust: bool = False) -> Target:
     """Open a URL for writing, all or nothing.
 
-    Local files get their name when they are complete and on the disk; stores get an upload of the complete object.
+    Local files get their name when they are complete; stores get an upload of the complete object. The system is not
+    made to force the bytes to the disk at once: a crash of the process loses nothing, a power cut may.
     ``trust`` allows ``pipe:`` URLs, which run commands.
 
     >>> import tempfile, pathlib
@@ -174,9 +175,7 @@ class _LocalTarget(Target):
         self._part.write(data)
 
     def _finish(self) -> None:
-        self._part.sync()
         self._part.rename(self._path)
-        sync_folder(os.path.dirname(self._path))
 
     def _undo(self) -> None:
         if hasattr(self, "_part"):
@@ -219,7 +218,7 @@ class _RemoteTarget(Target):
             self._fs.put_file(self._part.path, self._path)
             return
         self._fs.makedirs(self._path.rpartition("/")[0], exist_ok=True)
-        temporary = f"{self._path}.{os.path.basename(self._part.path).rpartition('shoal-')[2]}"
+        temporary = f"{self._path}.{secrets.token_hex(8)}.part"
         try:
             self._fs.put_file(self._part.path, temporary)
             self._fs.mv(temporary, self._path)

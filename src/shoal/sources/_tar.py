@@ -19,6 +19,8 @@ from shoal.sources._tar_reader import TarOptions, TarReader, open_tar
 __all__ = ["TarSource", "Urls"]
 
 Urls: TypeAlias = "str | os.PathLike[str] | Iterable[str | os.PathLike[str]]"
+#: A cache, the folder of one, or True for the one of the settings.
+Cache: TypeAlias = "ShardCache | bool | str | os.PathLike[str] | None"
 
 _BLOCK_SAMPLES = 64
 _BLOCK_BYTES = 16 * 2**20
@@ -39,7 +41,7 @@ class TarSource(Source):
         *,
         keep: Collection[str] | None = None,
         rename: Rename | None = None,
-        cache: bool | str | os.PathLike[str] | None = None,
+        cache: Cache = None,
         trust: bool = False,
     ) -> None:
         self.urls = [os.fspath(urls)] if isinstance(urls, str | os.PathLike) else [os.fspath(url) for url in urls]
@@ -127,8 +129,10 @@ def _blocks(shard: Shard, samples: Iterator[Sample]) -> Iterator[Block]:
         yield Block(held, (shard,))
 
 
-def _shard_cache(cache: bool | str | os.PathLike[str] | None) -> ShardCache | None:
+def _shard_cache(cache: Cache) -> ShardCache | None:
     if cache is None or cache is False:
         return None
+    if isinstance(cache, ShardCache):
+        return cache
     chosen = settings.current()
     return ShardCache(chosen.cache / "shards" if cache is True else os.fspath(cache), chosen.cache_size)

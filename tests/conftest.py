@@ -1,0 +1,15 @@
+"""What holds for every test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the indexes that tests make out of the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SHOAL_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield

@@ -1,0 +1,128 @@
+"""Tar shards behind a server: streamed, resumed, cached, and read on when the cache's disk is full."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.http_server import FaultyServer, faulty_server
+
+import shoal
+from shoal.abc import Shard
+from shoal.errors import IndexFileError, TruncatedShardError, UrlNotFoundError
+from shoal.shards import TarWriter
+from shoal.sources import TarSource
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FaultyServer]:
+    monkeypatch.setenv("SHOAL_BACKOFF", "0.01")
+    monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "settings-cache"))
+    with faulty_server() as running:
+        yield running
+
+
+def tar(count: int, size: int = 5000, compression: str | bool = False) -> bytes:
+    buffer = io.BytesIO()
+    with TarWriter(buffer, compression=compression) as writer:
+        for number in range(count):
+            writer.write({"__key__": f"{number:04d}", "bin": bytes([number % 256]) * size, "cls": number})
+    return buffer.getvalue()
+
+
+def labels(dataset: shoal.Dataset) -> list[int]:
+    return [sample["cls"] for sample in dataset.decode()]
+
+
+def test_a_shard_whose_connection_is_cut_arrives_complete(server: FaultyServer) -> None:
+    url = server.add("/a.tar", tar(100), cut_after=[1000, 70_000, 100_000], statuses=[503])
+    assert labels(shoal.read_tar(url)) == list(range(100))
+    assert len(server.ranges("/a.tar")) >= 4
+
+
+def test_a_missing_shard_fails_at_once_and_is_named(server: FaultyServer) -> None:
+    first, missing = server.add("/a.tar", tar(3)), server.url("/gone.tar")
+    got = []
+    with pytest.raises(UrlNotFoundError, match=r"/gone\.tar"):
+        got.extend(shoal.read_tar([first, missing]))
+    assert len(got) == 3
+    assert len([request for request in server.requests if request.path == "/gone.tar"]) == 1
+
+
+def test_a_body_shorter_than_announced_is_not_taken_for_the_end(
+    server: FaultyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOAL_RETRIES", "2")
+    body = tar(10)
+    url = server.add("/a.tar", body, claim_length=len(body) + 10_000)
+    with pytest.raises(OSError, match=r"/a\.tar"):
+        list(shoal.read_tar(url))
+
+
+def test_a_shard_that_is_cut_itself_says_so(server: FaultyServer) -> None:
+    url = server.add("/a.tar", tar(10)[:20_000])
+    with pytest.raises(TruncatedShardError, match=r"a\.tar.*offset"):
+        list(shoal.read_tar(url))
+
+
+@pytest.mark.parametrize("compression", [False, "gz"])
+def test_cached_shards_are_downloaded_once(server: FaultyServer, tmp_path: Path, compression: str | bool) -> None:
+    url = server.add("/a.tar", tar(50, compression=compression))
+    dataset = shoal.read_tar(url, cache=tmp_path / "shards")
+    assert labels(dataset) == labels(dataset) == list(range(50))
+    assert len(server.ranges("/a.tar")) == 1
+
+
+def test_single_samples_are_fetched_by_range_once_the_shard_has_an_index(server: FaultyServer) -> None:
+    url = server.add("/a.tar", tar(100))
+    source = TarSource(url)
+    assert source.length(Shard(url)) == 100
+    seen = len(server.requests)
+    (sample,) = source.take(Shard(url), [70])
+    assert sample["cls"] == b"70"
+    assert [request.range for request in server.requests[seen:]][-1].startswith("bytes=4")  # type: ignore[union-attr]
+
+
+def test_an_index_beside_a_remote_shard_is_used_and_checked_while_reading(server: FaultyServer, tmp_path: Path) -> None:
+    with TarWriter(tmp_path / "a.tar", index=True) as writer:
+        for number in range(20):
+            writer.write({"__key__": f"{number:04d}", "cls": number})
+    body = (tmp_path / "a.tar").read_bytes()
+    url = server.add("/a.tar", body)
+    server.add("/a.tar.index", (tmp_path / "a.tar.index").read_bytes())
+    assert TarSource(url).length(Shard(url)) == 20
+    assert server.ranges("/a.tar") == []
+    other = server.add("/b.tar", body.replace(b"0015.cls", b"0515.cls"))
+    server.add("/b.tar.index", (tmp_path / "a.tar.index").read_bytes())
+    # The header's checksum no longer holds either, so a shard forged this way cannot pass unnoticed.
+    with pytest.raises((IndexFileError, shoal.errors.ShardError)):
+        TarSource(other).take(Shard(other), [15])
+
+
+def test_training_goes_on_streaming_when_the_disk_of_the_cache_is_full(server: FaultyServer, tmp_path: Path) -> None:
+    """On a real file system of one megabyte, in a mount namespace of its own."""
+    known = server.add("/known.tar", tar(400))
+    unknown = server.add("/unknown.tar", tar(400), chunked=True, ignore_range=True, etag=None)
+    program = f"""
+import warnings, shoal
+for url in {[known, unknown]!r}:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        count = sum(1 for _ in shoal.read_tar(url, cache={str(tmp_path)!r}))
+    print(count, [str(warning.message) for warning in caught])
+"""
+    script = tmp_path.parent / "full_disk.py"
+    script.write_text(program)
+    command = f"mount -t tmpfs -o size=1m tmpfs {tmp_path} && exec {sys.executable} {script}"
+    done = subprocess.run(
+        ["unshare", "--map-root-user", "--mount", "sh", "-c", command], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    for line in done.stdout.splitlines():
+        assert line.startswith("400 ")
+        assert "the shard is streamed instead" in line
+    assert "No space left on device" in done.stdout.splitlines()[1]
