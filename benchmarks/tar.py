@@ -64,7 +64,11 @@ def _reading(folder: Path, samples: list[dict[str, object]]) -> str:
     expected = sum(len(sample["jpg"]) for sample in samples)  # type: ignore[arg-type]
 
     def check(read: Callable[[], Iterator[dict[str, bytes]]]) -> None:
-        assert sum(len(sample["jpg"]) for sample in read()) == expected
+        total = 0
+        for sample in read():
+            total += len(sample["jpg"])
+            _ = sample["jpg"][0], sample["jpg"][-1]
+        assert total == expected
 
     def ours_without_index() -> float:
         shutil.rmtree(folder / "cache", ignore_errors=True)
@@ -74,8 +78,9 @@ def _reading(folder: Path, samples: list[dict[str, object]]) -> str:
 
     results = compare(
         {
-            "shoal, index built on the way": ours_without_index,
-            "shoal, index there": lambda: check(lambda: iter(shoal.read_tar(urls))),
+            "shoal, bytes, index built on the way": ours_without_index,
+            "shoal, bytes": lambda: check(lambda: iter(shoal.read_tar(urls))),
+            "shoal, views": lambda: check(lambda: iter(shoal.read_tar(urls).views())),
             "shoal.webdataset": lambda: check(lambda: iter(shoal.webdataset.WebDataset(urls))),
             "webdataset": lambda: check(lambda: iter(webdataset.WebDataset(urls, shardshuffle=False))),
         },

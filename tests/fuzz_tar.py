@@ -23,6 +23,7 @@ from collections.abc import Callable
 from functools import cache
 from types import FrameType
 
+from shoal.errors import DuplicateFieldError, SampleError, ShardError
 from support.grouping import Collision, grouped
 from support.tars import (
     BLOCK,
@@ -41,24 +42,37 @@ from support.tars import (
     with_checksum,
 )
 
-from shoal.errors import DuplicateFieldError, SampleError, ShardError
-
 SECONDS = 10
 _LONG = "folder.d/" + "n" * 120
 _HOSTILE_NAMES = [
     b"../../escaped.txt", b"/tmp/shoal-escaped.txt", b"a.txt\0hidden", b"", b".", b"..", b"/", b"//", b"a.", b".a",
     b"dir/.x", b"d.d/.x", b"./.x", b"__meta__", b"__x__/a.txt", b"__x__.a__", b"a.__key__", b"\xff\xfe.txt",
     b"\xc3\xa4.TXT", b"a.b/c.d", b"a\nb.txt", b"n" * 96 + b".txt", b"n" * 10_000 + b".txt", b"a.txt/", b"README",
-    b"C:\\x.txt", b"\xed\xa0\x80.txt", b"a.\xc4\xb0", b"~/x.txt", b"BZh91AY.txt", b"\x1f\x8b.txt",
+    b"C:\\x.txt", b"\xed\xa0\x80.txt", b"a.\xc4\xb0", b"~/x.txt", b"BZhang.txt", b"BZh9.txt", b"\x1f\x8b.txt",
 ]  # fmt: skip
 _HOSTILE_SIZES = [
-    b"77777777777\0", b"777777777777", b"00000001000\0", b"00000000777\0", b"           \0", bytes(12), b"0000000001 \0",
+    b"77777777777\0", b"777777777777", b"00000001000\0", b"00000000777\0", b"           \0", bytes(12),
+    b"0000000001 \0",
     b"\x80" + bytes(10) + b"\x05", b"\x80" + b"\xff" * 11, b"\xff" * 12, b"\x80" + bytes(3) + b"\x7f" + b"\xff" * 7,
     b"-0000000001\0", b"+0000000001\0", b"0o000000001\0", b"0_000000001\0", b"00000000008\0", b"0x000000001\0",
     b"\x81" + bytes(11), b"1\0" + b"7" * 10, b" 1         \0", b"20000000000\0", b"\xb2\xb3\xb9" + bytes(9),
 ]  # fmt: skip
 _KINDS = [bytes([kind]) for kind in b"01234567\0LKxXgSMNDVAIZ \xff"]
-_SIZES_IN_PAX = [b"0", b"1", b"5", b"512", b"513", b"99999999999", b"9" * 19, b"9" * 40, b"-1", b"1.5", b"", b" 3", b"0x3"]
+_SIZES_IN_PAX = [
+    b"0",
+    b"1",
+    b"5",
+    b"512",
+    b"513",
+    b"99999999999",
+    b"9" * 19,
+    b"9" * 40,
+    b"-1",
+    b"1.5",
+    b"",
+    b" 3",
+    b"0x3",
+]
 
 
 def pax_payloads(rng: random.Random) -> bytes:
@@ -71,7 +85,9 @@ def pax_payloads(rng: random.Random) -> bytes:
         lambda: pax_record(b"mtime", rng.choice([b"1.5", b"x", b"-1"])),
         lambda: pax_record(b"comment", rng.randbytes(rng.choice([0, 3, 700]))),
         lambda: pax_record(b"", b"x"),
-        lambda: rng.choice([b"5 a=b\n", b"6 a=b", b"0 a=b\n", b"-6 a=b\n", b"999999999999 a=b\n", b"a=b\n", b" ", b"6 aab\n"]),
+        lambda: rng.choice(
+            [b"5 a=b\n", b"6 a=b", b"0 a=b\n", b"-6 a=b\n", b"999999999999 a=b\n", b"a=b\n", b" ", b"6 aab\n"]
+        ),
         lambda: rng.randbytes(rng.randrange(1, 20)),
     ]
     return b"".join(rng.choice(records[:6] if rng.random() < 0.7 else records)() for _ in range(rng.randrange(1, 4)))
@@ -156,7 +172,9 @@ def respell_checksum(data: bytes, rng: random.Random) -> bytes:
     rest = block[:148] + block[156:]
     total = sum(rest) + 8 * ord(" ")
     signed = total - 256 * sum(byte > 127 for byte in rest)
-    spelled = rng.choice([b"%07o\0" % total, b"%6o  " % total, b"%6o\0 " % signed, b" %05o\0 " % total, b"%08o" % total])
+    spelled = rng.choice(
+        [b"%07o\0" % total, b"%6o  " % total, b"%6o\0 " % signed, b" %05o\0 " % total, b"%08o" % total]
+    )
     return data[:at] + block[:148] + spelled[:8].ljust(8, b"\0") + block[156:] + data[at + BLOCK :]
 
 
@@ -222,45 +240,47 @@ def input_of(seed: int, number: int) -> bytes:
     return data
 
 
+_UNREAD_NUMBERS = [(100, 108), (108, 116), (116, 124), (136, 148), (329, 337), (337, 345)]
+
+
 def difference(data: bytes) -> str | None:
     """Name the reason why Python's tarfile may see another archive in these bytes than Shoal does; None for no reason.
 
     - "owner, time or device": tarfile reads these numbers too, and with ``ignore_zeros`` passes over a header in which
       one is none as if it were not there. They say nothing about the bytes, and Shoal does not look at them.
     - "prefix": tarfile puts what lies at 345 before the name whatever the magic says; in GNU archives times lie there.
-    - "V7 folder": for tarfile an old member without a type whose name ends in a slash has no bytes, whatever its size.
+    - "V7 folder": for tarfile an old member without a type whose name ends in a slash has no bytes, whatever its size
+      and whatever name an extended header gives it.
     - "slash": tarfile takes slashes off the end of a PAX path; for Shoal it is the name of a folder, so of no field.
     - "long name without end": tarfile reads GNU's long name up to a NUL, also beyond the size that its header gives.
     - "several extensions": of two extended headers before one member tarfile believes the first, Shoal the last.
     """
-    extensions = 0
+    extensions, payload_end = 0, 0
     for at in headers_of(data):
         block = data[at : at + BLOCK]
-        if not all(map(_is_number, (block[100:108], block[108:116], block[116:124], block[136:148], block[329:337], block[337:345]))):  # fmt: skip
+        kind, size = block[156:157], _number(block[124:136]) or 0
+        if any(_number(block[start:end]) is None for start, end in _UNREAD_NUMBERS):
             return "owner, time or device"
         if block[257:263] != b"ustar\0" and block[345]:
             return "prefix"
-        if block[156] == 0 and block[:100].partition(b"\0")[0].endswith(b"/") and block[124:135].strip(b"0\0 "):
+        if kind == b"\0" and block[:100].partition(b"\0")[0].endswith(b"/") and (extensions or size):
             return "V7 folder"
-        if block[156:157] == b"L" and not _ends_with_nul(data, at):
+        if kind == b"L" and b"\0" not in data[at + BLOCK : at + BLOCK + max(size, 0)]:
             return "long name without end"
-        extensions = extensions + 1 if block[156:157] in b"xXL" else 0
+        if at >= payload_end and kind not in (b"g", b"K"):
+            extensions = extensions + 1 if kind in (b"x", b"X", b"L") else 0
+        if kind in (b"x", b"X", b"L", b"g", b"K"):
+            payload_end = at + BLOCK + size
         if extensions > 1:
             return "several extensions"
     return "slash" if b"/\n" in data else None
 
 
-def _ends_with_nul(data: bytes, at: int) -> bool:
-    size = tarfile.nti(data[at + 124 : at + 136]) if _is_number(data[at + 124 : at + 136]) else 0
-    return b"\0" in data[at + BLOCK : at + BLOCK + max(size, 0)]
-
-
-def _is_number(field: bytes) -> bool:
+def _number(field: bytes) -> int | None:
     try:
-        tarfile.nti(field)
+        return int(tarfile.nti(field))
     except tarfile.HeaderError:
-        return False
-    return True
+        return None
 
 
 def check(data: bytes) -> str:
@@ -319,8 +339,18 @@ def watch() -> None:
         raise Hang
 
     def audit(event: str, arguments: tuple[object, ...]) -> None:
-        writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
-        if writes or event in ("os.mkdir", "os.rename", "os.link", "os.symlink", "os.remove", "os.system", "subprocess.Popen"):
+        writes = (
+            event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+        )
+        if writes or event in (
+            "os.mkdir",
+            "os.rename",
+            "os.link",
+            "os.symlink",
+            "os.remove",
+            "os.system",
+            "subprocess.Popen",
+        ):
             raise PermissionError(f"the reader did {event}{arguments}")
 
     signal.signal(signal.SIGVTALRM, hung)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
+from shoal.errors import PlanError
 from shoal.pipeline import Dataset
 from shoal.sources import TarSource, Urls
 
@@ -35,6 +36,8 @@ def read_tar(
     """
     if fields is None:
         return Dataset(TarSource(urls, cache=cache, trust=trust))
+    if isinstance(fields, str):
+        raise PlanError(f"fields is {fields!r}, but must be a list of names, as in ['jpg;jpeg', 'cls']")
     fields = list(fields)
     keep = {name for names in fields for name in names.split(";")}
     return Dataset(TarSource(urls, keep=keep, cache=cache, trust=trust)).select(*fields)

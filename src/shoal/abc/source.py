@@ -42,11 +42,15 @@ class Block:
     """The shard each sample came from; one entry if it is the same for all, none if it is not known."""
 
     def origin(self, key: str) -> str | None:
-        """Find the URL of the shard that a sample came from, for the text of an error."""
+        """Find the URL of the shard that a sample came from, for the text of an error.
+
+        Shards that have the same keys cannot be told apart by them, so all that it may be are named.
+        """
         if len(self.origins) < 2:
             return self.origins[0].url if self.origins else None
         pairs = zip(self.samples, self.origins, strict=True)
-        return next((shard.url for sample, shard in pairs if sample["__key__"] == key), None)
+        urls = dict.fromkeys(shard.url for sample, shard in pairs if sample["__key__"] == key)
+        return " or ".join(urls) or None
 
 
 class Source(ABC):

@@ -43,7 +43,7 @@ def epoch_order(lengths: Sequence[int], shuffle: Shuffle | None, epoch: int) -> 
     total = sum(lengths)
     if shuffle is None:
         return np.arange(total, dtype=np.int64)
-    random = np.random.Generator(np.random.Philox(key=[shuffle.seed % 2**64, epoch]))
+    random = np.random.Generator(np.random.Philox(key=np.array([shuffle.seed % 2**64, epoch], np.uint64)))
     if shuffle.mode == "full":
         return random.permutation(total)
     starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])

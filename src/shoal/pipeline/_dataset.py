@@ -99,6 +99,13 @@ class Dataset:
         """Let `loader` shuffle: ``"full"`` over all samples, ``"shards"`` inside windows of shuffled shards."""
         return self._with(replace(self._plan, shuffle=Shuffle(mode, seed, window)))
 
+    def views(self) -> Dataset:
+        """Let fields that are not decoded be read-only memoryviews into their mapped shard, instead of bytes.
+
+        Nothing is copied then; a view keeps its shard mapped, and cannot be pickled.
+        """
+        return self._with(replace(self._plan, views=True))
+
     def count(self) -> int:
         """Count the samples, from the indexes of the shards where no stage drops or adds any."""
         if self._plan.keeps_count:
@@ -107,7 +114,8 @@ class Dataset:
 
     def run(self, *, workers: int | str = 0) -> Iterator[Sample]:
         """Yield the samples in storage order, the work of the stages spread over ``workers`` threads."""
-        return engine().stream(storage_blocks(self._plan.source), self._plan.stages, workers=workers)
+        plan = self._plan
+        return engine().stream(storage_blocks(plan.source), plan.stages, workers=workers, views=plan.views)
 
     def loader(self, batch_size: int, **options: Any) -> Loader:
         """Load batches for training; see `Loader` for the options."""

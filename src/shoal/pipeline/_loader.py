@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, islice
 
 import numpy as np
@@ -91,10 +91,13 @@ class Loader:
                 return
             mine, size = rank_part(step, part)
             samples = [s for place in mine - step * part.batch_size if place < len(window) and (s := window[place])]
-            filler = samples[-1] if samples else filler
-            if filler is None:
-                raise PlanError(f"rank {part.rank} of {part.world_size} has no sample at all to pad its batch with")
+            filler = samples[-1] if samples else filler or self._first_sample(epoch)
             yield _padded(samples, size, filler)
+
+    def _first_sample(self, epoch: int) -> Sample:
+        """Make another rank's sample, for a rank of a world larger than the dataset to pad its batches with."""
+        alone = replace(self._options, rank=0, world_size=1)
+        return next(sample for sample in Loader(self._plan, alone)._samples(epoch, 0) if sample is not None)
 
     def _slots(self, epoch: int) -> Iterator[Sample | None]:
         """Yield what is in each slot, epoch after epoch if the end wraps; None where the sample is another rank's."""
@@ -127,7 +130,7 @@ class Loader:
 
     def _stream(self, blocks: Iterator[Block]) -> Iterator[Sample]:
         engine: Engine = registry.load("engine", "local")()
-        return engine.stream(blocks, self._plan.stages, workers=self._options.workers)
+        return engine.stream(blocks, self._plan.stages, workers=self._options.workers, views=self._plan.views)
 
 
 def _padded(samples: list[Sample], size: int, filler: Sample) -> Sample:

@@ -29,6 +29,8 @@ class Plan:
     source: Source
     stages: tuple[Stage, ...] = ()
     shuffle: Shuffle | None = None
+    views: bool = False
+    """Whether fields that nobody decoded may leave as views into a mapped shard, and not as bytes."""
 
     def then(self, stage: Stage) -> Plan:
         """Add a stage at the end."""

@@ -191,7 +191,8 @@ class _Place:
         shard = self._block.origin(key)
         if isinstance(error, SampleError):
             error.key, error.shard = error.key or key, error.shard or shard
-        error.add_note(f"in stage {describe(self._stage)}, at sample {key!r} of shard {shard}")
+        place = "" if shard is None else f" of shard {shard}"
+        error.add_note(f"in stage {describe(self._stage)}, at sample {key!r}{place}")
 
 
 def describe(stage: Stage) -> str:

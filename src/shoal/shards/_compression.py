@@ -6,19 +6,25 @@ import bz2
 import gzip
 import io
 import lzma
+import re
 import zlib
-from typing import BinaryIO, Protocol, cast
+from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 
 import zstandard
 
 from shoal.errors import PlanError
 
-__all__ = ["DAMAGE", "ByteSink", "compression_of_name", "compressor", "decompressed", "sniff"]
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
-#: What the decompressors raise for bytes that are not theirs.
-DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zstandard.ZstdError)
+__all__ = ["ByteSink", "compression_of_name", "compressor", "decompressed", "is_damage", "sniff", "with_head"]
 
-_MAGIC = {b"\x1f\x8b": "gz", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zst"}
+_DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zstandard.ZstdError)
+
+# As long as can be, because a plain tar begins with a name, and "BZhang/1.jpg" is one. Of bzip2 it is the level and
+# how the first block, or the end of a stream without any, begins; of gzip the only method there is.
+_MAGIC = re.compile(rb"(?P<gz>\x1f\x8b\x08)|(?P<bz2>BZh[1-9](?:1A|\x17r))|(?P<xz>\xfd7zXZ\0)|(?P<zst>\x28\xb5\x2f\xfd)")
+_HEAD = 6
 _ENDINGS = {"gz": "gz", "tgz": "gz", "bz2": "bz2", "tbz2": "bz2", "xz": "xz", "txz": "xz", "zst": "zst", "tzst": "zst"}
 
 
@@ -36,7 +42,23 @@ def sniff(head: bytes) -> str | None:
     >>> sniff(gzip.compress(b"hello")), sniff(b"hello, world")
     ('gz', None)
     """
-    return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
+    match = _MAGIC.match(head)
+    return match.lastgroup if match is not None else None
+
+
+def with_head(stream: io.BufferedReader) -> tuple[bytes, io.BufferedReader]:
+    """Give a stream's first bytes, as many as `sniff` wants, and the stream with them still in it."""
+    head = stream.peek(_HEAD)[:_HEAD]
+    if len(head) in (0, _HEAD):
+        return head, stream
+    # A pipe may bring its first bytes one by one, and a peek asks it only once.
+    head = stream.read(_HEAD)
+    return head, io.BufferedReader(_Rejoined(head, stream))
+
+
+def is_damage(error: Exception) -> bool:
+    """Tell whether an exception is how a decompressor says that bytes are not what they should be."""
+    return isinstance(error, _DAMAGE) or (type(error) is OSError and error.errno is None)  # the latter is bz2's way
 
 
 def compression_of_name(name: str) -> str | None:
@@ -60,6 +82,24 @@ def decompressed(stream: io.BufferedReader, compression: str | None) -> BinaryIO
         return cast(BinaryIO, lzma.LZMAFile(stream))
     reader = zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True, closefd=False)
     return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, reader), 2**20))
+
+
+class _Rejoined(io.RawIOBase):
+    """A stream whose first bytes were taken off, whole again."""
+
+    def __init__(self, head: bytes, rest: io.BufferedReader) -> None:
+        super().__init__()
+        self._head, self._rest = head, rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        view = memoryview(buffer).cast("B")
+        data = self._head or self._rest.read1(len(view))
+        view[: len(data)] = data
+        self._head = b""
+        return len(data)
 
 
 def compressor(sink: ByteSink, compression: str) -> BinaryIO:

@@ -33,7 +33,7 @@ def read_dali_index(path: str | os.PathLike[str], shard: str | os.PathLike[str])
     """
     lines = Path(path).read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     version, _, count = lines[0].partition(" ") if lines else ("", "", "")
-    if version != _VERSION or not count.isdigit() or int(count) != len(lines) - 1:
+    if version != _VERSION or not _is_number(count) or int(count) != len(lines) - 1:
         raise IndexFileError(f"{path} is not an index of DALI's {_VERSION} with {count or 'no'} samples; make it anew")
     builder = IndexBuilder()
     for number, line in enumerate(lines[1:], start=2):
@@ -57,13 +57,17 @@ def _line(entry: Entry[Extent]) -> str:
 def _entry(line: str, place: str) -> Entry[Extent]:
     words = line.split()
     fields: dict[str, Extent] = {}
-    key = ""
+    keys: set[str] = set()
     for extension, offset, size, name in zip(*(words[column::4] for column in range(4)), strict=False):
         parts = split_name(name)
-        if parts is None or parts[1] != extension.lower() or not (offset.isdigit() and size.isdigit()):
+        if parts is None or parts[1] != extension.lower() or not (_is_number(offset) and _is_number(size)):
             raise IndexFileError(f"{place}: {extension} {offset} {size} {name} does not describe a field")
-        key = parts[0]
+        keys.add(parts[0])
         fields[parts[1]] = (int(offset), int(size))
-    if not fields or len(words) % 4:
-        raise IndexFileError(f"{place}: not a row of extension, offset, size and name")
-    return Entry(key, min(offset for offset, _ in fields.values()) - BLOCK, fields)
+    if len(fields) * 4 != len(words) or len(keys) != 1:
+        raise IndexFileError(f"{place}: not a row of extension, offset, size and name for the fields of one sample")
+    return Entry(keys.pop(), min(offset for offset, _ in fields.values()) - BLOCK, fields)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 19

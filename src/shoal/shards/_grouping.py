@@ -29,15 +29,19 @@ class Entry(Generic[T]):
 def split_name(name: str) -> tuple[str, str] | None:
     """Split a member's name into key and field; None for what belongs to no sample.
 
-    Folders stay in the key, dots in folders do not count, the field is lower-cased.
+    Folders stay in the key, dots in folders do not count, the field is lower-cased. A base name that begins with a dot
+    has only its folder for a key, and none if that has a dot too, as in ``./._x.jpg``.
 
     >>> split_name("a.b/c.seg.PNG")
     ('a.b/c', 'seg.png')
     >>> split_name("README") is None and split_name("__meta__/x.json") is None
     True
     """
-    dot = name.find(".", name.rfind("/") + 1)
+    slash = name.rfind("/")
+    dot = name.find(".", slash + 1)
     if dot < 1 or (name.startswith("__") and _METADATA.match(name)):
+        return None
+    if dot == slash + 1 and "." in name[name.rfind("/", 0, slash) + 1 : slash]:
         return None
     return name[:dot], name[dot + 1 :].lower()
 
@@ -60,11 +64,13 @@ def group(members: Iterable[tuple[str, int, T]], shard: str) -> Iterator[Entry[T
             if parts is None:
                 continue
             key, field_name = parts
-            if entry is not None:
-                yield entry
-            entry, prefix = Entry(key, begin), f"{key}."
+            if entry is None or key != entry.key:
+                if entry is not None:
+                    yield entry
+                # What begins like metadata is always taken apart: "__a__.b__" is no field of "__a__".
+                entry, prefix = Entry(key, begin), "\0" if key.startswith("__") else f"{key}."
         assert entry is not None
-        if field_name in entry.fields:
+        if field_name in entry.fields or field_name == "__key__":
             text = "duplicate file name in tar file: two members of the sample have this field"
             raise DuplicateFieldError(text, key=entry.key, field=field_name, shard=shard)
         entry.fields[field_name] = value

@@ -6,6 +6,7 @@ common case and comes here whenever a header is not plainly ordinary.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from shoal.errors import CorruptShardError, TruncatedShardError, UnsupportedMemberError
@@ -128,8 +129,9 @@ class _Extension(NamedTuple):
             return self._replace(is_empty=False)
         records = _pax_records(payload, shard, offset)
         if header.kind == _PAX_GLOBAL:
-            if {"path", "size"} & records.keys():
-                raise UnsupportedMemberError("a global PAX header sets path or size", shard=shard, offset=offset)
+            if {"path", "size"} & records.keys() or _is_sparse(records):
+                text = "a global PAX header sets path, size or sparseness"
+                raise UnsupportedMemberError(text, shard=shard, offset=offset)
             return self
         size = records.get("size")
         if size is not None and not (size.isascii() and size.isdigit() and len(size) < 20):
@@ -137,9 +139,13 @@ class _Extension(NamedTuple):
         return _Extension(
             name=records.get("path", self.name),
             size=int(size) if size is not None else self.size,
-            sparse=self.sparse or any(name.startswith("GNU.sparse.") for name in records),
+            sparse=self.sparse or _is_sparse(records),
             is_empty=False,
         )
+
+
+def _is_sparse(records: Mapping[str, str]) -> bool:
+    return any(name.startswith("GNU.sparse.") for name in records)
 
 
 def _member(tape: Tape, header: Header, extension: _Extension, begin: int, at: int) -> Member | None:
@@ -184,7 +190,7 @@ def _pax_records(payload: bytes, shard: str, offset: int) -> dict[str, str]:
         digits = payload[position:space] if space > 0 else b""
         end = position + int(digits) if digits.isdigit() else 0
         name, equals, value = payload[space + 1 : end - 1].partition(b"=")
-        if not (space < end <= len(payload)) or payload[end - 1 : end] != b"\n" or not equals:
+        if not (space < end <= len(payload)) or payload[end - 1 : end] != b"\n" or not (name and equals):
             raise CorruptShardError("a PAX header holds a record that is none", shard=shard, offset=offset)
         records[name.decode("utf-8", "surrogateescape")] = value.decode("utf-8", "surrogateescape")
         position = end

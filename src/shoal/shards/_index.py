@@ -86,6 +86,8 @@ class ShardIndex:
 
     def entry(self, position: int) -> Entry[Extent]:
         """Look up one sample."""
+        if not 0 <= position < len(self):
+            raise IndexError(f"sample {position} of a shard that has {len(self)}")
         return next(self.entries(position, position + 1))
 
     def entries(self, start: int = 0, stop: int | None = None) -> Iterator[Entry[Extent]]:
@@ -128,9 +130,8 @@ class ShardIndex:
             "seekable": self.seekable,
             "fields": self.fields,
             "lengths": {name: len(getattr(self, name)) for name in _COLUMNS},
-            "crc32": zlib.crc32(columns),
         }
-        text = json.dumps(description).encode("ascii")
+        text = json.dumps(description | {"crc32": _checksum(description, columns)}).encode("ascii")
         return _MAGIC + struct.pack("<Q", len(text)) + text + columns
 
     @classmethod
@@ -138,7 +139,7 @@ class ShardIndex:
         """Read an index file's bytes; ``name`` is the file that errors speak of."""
         try:
             description, start = _description(data)
-            if zlib.crc32(memoryview(data)[start:]) != description["crc32"]:
+            if description.pop("crc32") != _checksum(description, memoryview(data)[start:]):
                 raise ValueError("its checksum is wrong")
             columns = {}
             for column, kind in _COLUMNS.items():
@@ -160,18 +161,15 @@ class ShardIndex:
         """Refuse an index whose columns point outside themselves or the shard: it may come from elsewhere."""
         samples, members = len(self.begins), len(self.offsets)
         ends_hold = all(
-            len(ends) == samples
-            and (samples == 0 or (ends[-1] == total and ends[0] >= 0 and (np.diff(ends) >= 0).all()))
+            len(ends) == samples and _rises(ends) and (int(ends[-1]) if samples else 0) == total
             for ends, total in ((self.key_ends, len(self.keys)), (self.member_ends, members))
         )
+        end_of_shard = self.shard_size if self.seekable else np.iinfo(np.int64).max
         columns_hold = len(self.field_ids) == len(self.sizes) == members and (
-            members == 0
-            or (
-                (self.field_ids.min() >= 0 and self.field_ids.max() < len(self.fields))
-                and self.offsets.min() >= 0
-                and self.sizes.min() >= 0
-                and (not self.seekable or int((self.offsets + self.sizes).max()) <= self.shard_size)
-            )
+            bool(((self.field_ids >= 0) & (self.field_ids < len(self.fields))).all())
+            and bool(((self.offsets >= 0) & (self.offsets <= end_of_shard)).all())
+            and bool(((self.sizes >= 0) & (self.sizes <= end_of_shard - self.offsets)).all())
+            and _rises(self.begins)
         )
         if not (ends_hold and columns_hold):
             raise IndexFileError(f"{path} contradicts itself: delete it, and it is built again")
@@ -213,6 +211,14 @@ class IndexBuilder:
             version=version,
             seekable=seekable,
         )
+
+
+def _rises(column: NDArray[np.int64]) -> bool:
+    return len(column) == 0 or (int(column[0]) >= 0 and bool((column[1:] >= column[:-1]).all()))
+
+
+def _checksum(description: dict[str, Any], columns: bytes | memoryview) -> int:
+    return zlib.crc32(columns, zlib.crc32(json.dumps(description).encode("ascii")))
 
 
 def _description(data: bytes) -> tuple[dict[str, Any], int]:

@@ -43,15 +43,19 @@ def save_beside(url: str, builder: IndexBuilder, *, seekable: bool) -> None:
     save_index(index, beside(url))
 
 
-def find_index(url: str, info: UrlInfo) -> ShardIndex | None:
-    """Find the index of a shard as it is now: beside it, else in the cache."""
+def find_index(url: str, info: UrlInfo, *, verified_by_reads: bool = False) -> ShardIndex | None:
+    """Find the index of a shard as it is now: beside it, else in the cache.
+
+    A reader that compares what it reads with the index may take one beside a remote shard of the same size.
+    """
     places = [_cached(url), beside(url)] if local_path(url) is None else [beside(url), _cached(url)]
     for place in places:
         try:
             index = load_index(place)
         except (UrlError, IndexFileError):
             continue  # not there, or not usable: it is built again, which loses nothing but a little time
-        if _belongs(index, info, verified_by_reads=local_path(url) is None and place == beside(url)):
+        trusting = verified_by_reads and local_path(url) is None and place == beside(url)
+        if _belongs(index, info, verified_by_reads=trusting):
             return index
     return None
 

@@ -10,7 +10,7 @@ from typing import BinaryIO, NamedTuple, TypeAlias, TypeVar
 
 from shoal.abc import Sample
 from shoal.errors import TruncatedShardError
-from shoal.shards._compression import decompressed, sniff
+from shoal.shards._compression import decompressed, sniff, with_head
 from shoal.shards._grouping import Entry, group, split_name
 from shoal.shards._index import Extent, ShardIndex
 from shoal.shards._walk import mapped_members, stream_members
@@ -107,7 +107,8 @@ def stream_entries(
         parts = split_name(renamed(member) or "")
         return parts is not None and (keep is None or parts[1] in keep)
 
-    plain = decompressed(stream, sniff(stream.peek(6)[:6]) if begin == 0 else None)
+    head, stream = with_head(stream)
+    plain = decompressed(stream, sniff(head) if begin == 0 else None)
     members = (
         (new, member.begin, Payload(member.offset, member.size, data))
         for member, data in stream_members(plain, name, wanted, begin)

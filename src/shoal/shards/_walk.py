@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.errors import CorruptShardError, ShardError, TruncatedShardError
-from shoal.shards._compression import DAMAGE
+from shoal.shards._compression import is_damage
 from shoal.shards._header import BLOCK, Member, next_member, padded, parse_header
 
 __all__ = ["Buffer", "Run", "mapped_members", "stream_members"]
@@ -140,7 +140,9 @@ class _StreamTape:
         except EOFError as error:
             text = f"the compressed stream ends too early: {error}"
             raise TruncatedShardError(text, shard=self.shard, offset=self.offset) from error
-        except DAMAGE as error:
+        except Exception as error:
+            if not is_damage(error):
+                raise
             text = f"the compressed stream is damaged: {error}"
             raise CorruptShardError(text, shard=self.shard, offset=self.offset) from error
         self.offset += len(data)

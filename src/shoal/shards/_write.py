@@ -71,22 +71,26 @@ class TarWriter:
 
     def write(self, sample: Mapping[str, Any]) -> int:
         """Append a sample; give back how many bytes its fields have."""
-        return self.write_fields(sample["__key__"], self.encoded(sample))
+        fields = self.encoded(sample)
+        return self.write_fields(sample["__key__"], fields)
 
     def encoded(self, sample: Mapping[str, Any]) -> dict[str, bytes]:
         """Check a sample's key and turn its fields into bytes, in the order they are written."""
         if "__key__" not in sample:
             raise EncodeError(f"a sample needs a '__key__'; this one has {sorted(sample)}")
+        key = sample["__key__"]
         if callable(self._encoder):
             sample = self._encoder(dict(sample))
         names = sorted(name for name in sample if self._keep_meta or not name.startswith("_"))
-        return {name: self._bytes(sample["__key__"], name, sample[name]) for name in names if name != "__key__"}
+        return {name: self._bytes(key, name, sample[name]) for name in names if name != "__key__"}
 
     def write_fields(self, key: str, fields: Mapping[str, bytes]) -> int:
         """Append a sample whose fields are bytes already."""
         if self._closed:
             raise ValueError("the tar is closed")
-        self._check_key(key, fields)
+        self._check(key, fields)
+        if key == self._last_key:
+            raise EncodeError("the same key twice in a row would be read back as one sample", key=key)
         entry = Entry[Extent](key, self.size)
         for name, data in fields.items():
             header = self._headers.header(f"{key}.{name}", len(data))
@@ -101,6 +105,12 @@ class TarWriter:
         self.count += 1
         return sum(map(len, fields.values()))
 
+    def size_of(self, key: str, fields: Mapping[str, bytes]) -> int:
+        """Count the bytes of tar that a sample would take."""
+        self._check(key, fields)
+        sizes = {f"{key}.{name}": len(data) for name, data in fields.items()}
+        return sum(len(self._headers.header(name, size)) + padded(size) for name, size in sizes.items())
+
     def close(self) -> None:
         """Finish the tar and let it appear under its name."""
         if self._closed:
@@ -108,6 +118,7 @@ class TarWriter:
         self._closed = True
         try:
             self._sink.write(END_OF_ARCHIVE)
+            self.size += len(END_OF_ARCHIVE)
             if self._compressor is not None:
                 self._compressor.close()
         except BaseException:
@@ -148,20 +159,20 @@ class TarWriter:
             error.key = key
             raise
 
-    def _check_key(self, key: str, fields: Mapping[str, bytes]) -> None:
-        """Refuse what would be read back as something else."""
+    def _check(self, key: str, fields: Mapping[str, bytes]) -> None:
+        """Refuse what would be read back as something else, before any of it is written."""
         if not isinstance(key, str):
             raise EncodeError(f"the key {key!r} is a {type(key).__name__}; it must be a str")
         if not fields:
             raise EncodeError("the sample has no fields to write, so it would be lost", key=key)
-        for name in fields:
-            if split_name(f"{key}.{name}") != (key, name.lower()) or "\0" in key + name or "/" in name:
-                text = f"the key {key!r} and the field {name!r} would be read back as {split_name(f'{key}.{name}')}"
+        for name, data in fields.items():
+            if (found := _read_back(f"{key}.{name}")) != (key, name.lower()) or "/" in name:
+                text = f"the key {key!r} and the field {name!r} would be read back as {found}"
                 raise EncodeError(f"{text}: a key must be non-empty, without a dot in its last part")
+            if not isinstance(data, bytes):
+                raise EncodeError(f"{type(data).__name__} is not bytes", key=key, field=name)
         if len({name.lower() for name in fields}) < len(fields):
             raise EncodeError(f"fields differ only in case: {sorted(fields)}", key=key)
-        if key == self._last_key:
-            raise EncodeError("the same key twice in a row would be read back as one sample", key=key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +210,8 @@ class ShardWriter:
     ) -> None:
         self._pattern = os.fspath(pattern)
         self._next = start
-        _ = self._name(start), self._name(start + 1)
+        if self._name(start) == self._name(start + 1):
+            raise PlanError(f"{self._pattern!r} does not number its shards; write it like 'train-%06d.tar'")
         if maxcount < 1 or parse_bytes(maxsize) < 1:
             raise PlanError(f"maxcount={maxcount} and maxsize={maxsize} must be at least 1")
         self._maxcount, self._maxsize = maxcount, parse_bytes(maxsize)
@@ -213,13 +225,15 @@ class ShardWriter:
         """Append a sample, to a new shard if the current one is full; give back how many bytes its fields have."""
         writer = self._writer or self._open()
         fields = writer.encoded(sample)
-        if writer.count and self._is_full(writer, fields):
+        if writer.count and self._is_full(writer, sample["__key__"], fields):
             self._finish()
             writer = self._open()
         return writer.write_fields(sample["__key__"], fields)
 
     def close(self) -> None:
-        """Finish the last shard."""
+        """Finish the last shard; one in which nothing could be written is none."""
+        if self._writer is not None and self._writer.count == 0:
+            self.abort()
         if self._writer is not None:
             self._finish()
 
@@ -238,18 +252,16 @@ class ShardWriter:
         else:
             self.abort()
 
-    def _is_full(self, writer: TarWriter, fields: Mapping[str, bytes]) -> bool:
-        coming = sum(512 + padded(len(data)) for data in fields.values())
-        return writer.count >= self._maxcount or writer.size + coming + len(END_OF_ARCHIVE) > self._maxsize
+    def _is_full(self, writer: TarWriter, key: str, fields: Mapping[str, bytes]) -> bool:
+        if writer.count >= self._maxcount:
+            return True
+        return writer.size + writer.size_of(key, fields) + len(END_OF_ARCHIVE) > self._maxsize
 
     def _name(self, number: int) -> str:
         try:
-            name = self._pattern % number
+            return self._pattern % number
         except (TypeError, ValueError):
-            name = self._pattern
-        if name == self._pattern:
-            raise PlanError(f"{self._pattern!r} does not number its shards; write it like 'train-%06d.tar'")
-        return name
+            return self._pattern
 
     def _open(self) -> TarWriter:
         self._open_url = self._name(self._next)
@@ -264,6 +276,16 @@ class ShardWriter:
         self.shards.append(WrittenShard(self._open_url, writer.count, writer.size))
         if self._on_shard is not None:
             self._on_shard(self.shards[-1])
+
+
+def _read_back(name: str) -> tuple[str, str] | None:
+    """Tell what a reader makes of a name once it is bytes; None for nothing."""
+    try:
+        read = name.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return None
+    parts = None if "\0" in read else split_name(read)
+    return None if parts is not None and parts[1] == "__key__" else parts
 
 
 def _compression(given: str | bool | None, url: str | None) -> str | None:

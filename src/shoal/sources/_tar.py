@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from shoal import settings
 from shoal.abc import Block, Sample, Shard, Source
+from shoal.errors import PlanError
 from shoal.files import ShardCache, expand
 from shoal.shards import Rename
 from shoal.sources._tar_reader import TarOptions, TarReader, open_tar
@@ -74,11 +75,14 @@ class TarSource(Source):
         """Read the samples at these positions of a shard, in this order."""
         positions, length = [shard.start + index * shard.step for index in indices], self.length(shard)
         if not all(0 <= index < length for index in indices):
-            raise IndexError(f"sample {max(indices)} of shard {shard.url}, which has {length}")
+            wrong = next(index for index in indices if not 0 <= index < length)
+            raise IndexError(f"there is no sample {wrong} in shard {shard.url}, which has {length}")
         return self._reader(shard).take(positions)
 
     def split(self, shard: Shard, parts: int) -> list[Shard]:
         """Cut a shard into ranges where one can seek in it, else deal its samples out in turn."""
+        if parts < 1:
+            raise PlanError(f"a shard is split into at least 1 part, not {parts}")
         if self._reader(shard).seekable and shard.step == 1:
             total = self.length(shard)
             cuts = [shard.start + total * part // parts for part in range(parts + 1)]

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import islice
+from typing import ClassVar
 
 from shoal.abc import Sample
 from shoal.errors import CacheError, IndexFileError, PlanError
@@ -53,6 +54,9 @@ class TarOptions:
 class TarReader(ABC):
     """An open shard."""
 
+    _compares: ClassVar[bool] = False
+    """Whether what is read by an index is compared with what the index says."""
+
     def __init__(self, url: str, options: TarOptions, resources: ExitStack) -> None:
         self.url = url
         self._options = options
@@ -90,7 +94,7 @@ class TarReader(ABC):
 
     def _find_index(self) -> ShardIndex | None:
         if self._known_index is None and (info := self._identity()) is not None:
-            self._known_index = find_index(self.url, info)
+            self._known_index = find_index(self.url, info, verified_by_reads=self._compares)
         return self._known_index
 
     def _identity(self) -> UrlInfo | None:
@@ -98,10 +102,13 @@ class TarReader(ABC):
         return None if self._options.rename is not None or not _is_lasting(self.url) else stat(self.url)
 
     def _remember(self, builder: IndexBuilder, info: UrlInfo | None, *, seekable: bool) -> None:
-        """Keep the index of a shard that has been read to its end, unless it changed meanwhile."""
+        """Keep the index of a shard that has been read to its end, unless it is a file that changed meanwhile.
+
+        A remote object that changes is an error of the read itself.
+        """
         size, version = (0, "") if info is None else (info.size or 0, info.version or "")
         self._known_index = builder.build(shard_size=size, version=version, seekable=seekable)
-        if version and self._identity() == info:
+        if version and (local_path(self.url) is None or self._identity() == info):
             keep_index(self.url, self._known_index)
 
 
@@ -140,6 +147,8 @@ class MappedReader(TarReader):
 class StreamReader(TarReader):
     """A compressed file, a URL, a pipe."""
 
+    _compares = True
+
     def __init__(self, url: str, options: TarOptions, resources: ExitStack, path: str) -> None:
         super().__init__(url, options, resources)
         self._path = path  # where the bytes are: at the shard's own URL, or in its cached copy
@@ -172,7 +181,7 @@ class StreamReader(TarReader):
 
     def _all_entries(self, keep: frozenset[str] | None) -> Iterator[Entry[Payload]]:
         builder, info = IndexBuilder(), self._identity()
-        with closing(open_read(self._path, trust=self._options.trust)) as stream:
+        with closing(open_read(self._path, trust=self._options.trust, expect=info)) as stream:
             plain = is_plain(stream.peek(6)[:6])
             for entry in stream_entries(stream, self.url, keep, rename=self._options.rename):
                 extents = {name: (payload.offset, payload.size) for name, payload in entry.fields.items()}
@@ -195,17 +204,18 @@ class StreamReader(TarReader):
 
 def open_tar(url: str, options: TarOptions) -> TarReader:
     """Open a shard in the way that suits it, through the cache if there is one."""
-    resources, path = ExitStack(), url
-    if options.cache is not None and local_path(url) is None and _is_lasting(url):
-        try:
-            path = resources.enter_context(options.cache.open(url, trust=options.trust)).path
-        except CacheError as error:
-            warnings.warn(f"{error}; the shard is streamed instead", stacklevel=2)
-    if _is_lasting(path) and local_path(path) is not None:
-        with closing(open_read(path)) as file:
-            if is_plain(file.peek(6)[:6]):
-                return MappedReader(url, options, resources, file)
-    return StreamReader(url, options, resources, path)
+    path = url
+    with ExitStack() as resources:
+        if options.cache is not None and local_path(url) is None and _is_lasting(url):
+            try:
+                path = resources.enter_context(options.cache.open(url, trust=options.trust)).path
+            except CacheError as error:
+                warnings.warn(f"{error}; the shard is streamed instead", stacklevel=2)
+        if _is_lasting(path) and local_path(path) is not None:
+            with closing(open_read(path)) as file:
+                if is_plain(file.peek(6)[:6]):
+                    return MappedReader(url, options, resources.pop_all(), file)
+        return StreamReader(url, options, resources.pop_all(), path)
 
 
 def _is_lasting(url: str) -> bool:

@@ -52,7 +52,7 @@ def ignore_and_stop(error: Exception) -> bool:
 def warn_and_continue(error: Exception) -> bool:
     """Warn, leave out what failed and go on.
 
-    >>> with warnings.catch_warnings(record=True) as seen:
+    >>> with warnings.catch_warnings(record=True, action="always") as seen:
     ...     warn_and_continue(ValueError("a bad sample")), len(seen)
     (True, 1)
     """
@@ -63,7 +63,7 @@ def warn_and_continue(error: Exception) -> bool:
 def warn_and_stop(error: Exception) -> bool:
     """Warn, and end the stream before what failed.
 
-    >>> with warnings.catch_warnings(record=True) as seen:
+    >>> with warnings.catch_warnings(record=True, action="always") as seen:
     ...     warn_and_stop(ValueError("a bad sample")), len(seen)
     (False, 1)
     """

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-
 import re
-
 from urllib.parse import urlsplit
 
 from shoal import settings
@@ -54,5 +52,7 @@ def _substitute(text: str) -> str:
 def _value(match: re.Match[str]) -> str:
     value = settings.variable(f"WDS_{match[1]}")
     if value is None:
-        raise SettingsError(f"${{{match[1]}}} in a URL stands for the environment variable WDS_{match[1]}, which is unset")
+        raise SettingsError(
+            f"${{{match[1]}}} in a URL stands for the environment variable WDS_{match[1]}, which is unset"
+        )
     return value

@@ -22,16 +22,19 @@ R = TypeVar("R")
 class LocalEngine(Engine):
     """Runs stages in threads: decoding, decompression and numpy let go of the interpreter's lock."""
 
-    def stream(self, blocks: Iterable[Block], stages: Sequence[Stage], *, workers: int | str) -> Iterator[Sample]:
+    def stream(
+        self, blocks: Iterable[Block], stages: Sequence[Stage], *, workers: int | str, views: bool = False
+    ) -> Iterator[Sample]:
         """Send blocks through stages; those that see one sample at a time run in the threads."""
         threads = _threads(workers)
         fused = _leading_block_stages(stages)
-        samples = chain.from_iterable(_ordered(_fused(fused), blocks, threads if fused else 0))
-        # One at a time as they leave, not in the block: the memory of the one before is still in the cache.
-        owned: Iterator[Sample] = map(_owned, samples)
+        samples: Iterator[Sample] = chain.from_iterable(_ordered(_fused(fused, views), blocks, threads if fused else 0))
+        if not views:
+            # One at a time as they leave, not in the block: the memory of the one before is still in the cache.
+            samples = map(_owned, samples)
         for stage in stages[len(fused) :]:
-            owned = _through(stage, owned)
-        return owned
+            samples = _through(stage, samples)
+        return samples
 
 
 def _threads(workers: int | str) -> int:
@@ -51,11 +54,11 @@ def _leading_block_stages(stages: Sequence[Stage]) -> list[BlockStage]:
     return leading
 
 
-def _fused(stages: Sequence[BlockStage]) -> Callable[[Block], list[Sample]]:
+def _fused(stages: Sequence[BlockStage], views: bool) -> Callable[[Block], list[Sample]]:
     """Make one function of several stages, so that a block crosses threads once."""
 
     def process(block: Block) -> list[Sample]:
-        samples, are_views = block.samples, True
+        samples, are_views = block.samples, not views
         for stage in stages:
             if are_views and stage.shows_bytes:
                 samples, are_views = [_owned(sample) for sample in samples], False
@@ -74,7 +77,7 @@ def _through(stage: Stage, samples: Iterator[Sample]) -> Iterator[Sample]:
     if isinstance(stage, StreamStage):
         return stage.flow(samples)
     assert isinstance(stage, BlockStage)
-    process = _fused([stage])
+    process = _fused([stage], views=True)
     return chain.from_iterable(process(Block([sample], ())) for sample in samples)
 
 
@@ -85,12 +88,23 @@ def _ordered(function: Callable[[T], R], items: Iterable[T], threads: int) -> It
         return
     pool = ThreadPoolExecutor(threads, thread_name_prefix="shoal")
     pending: deque[Future[R]] = deque()
+    errors: list[Exception] = []
     try:
-        for item in items:
+        for item in _until_error(items, errors):
             pending.append(pool.submit(function, item))
             if len(pending) > 2 * threads:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
+        for error in errors:
+            raise error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _until_error(items: Iterable[T], errors: list[Exception]) -> Iterator[T]:
+    """Put an error of the source aside, so that what was read before it is delivered first, as without threads."""
+    try:
+        yield from items
+    except Exception as error:
+        errors.append(error)

@@ -1,0 +1,7 @@
+"""Work on many shards at once, by the local engine."""
+
+from __future__ import annotations
+
+from shoal.engines.local._tasks import distributed_map_unordered
+
+__all__ = ["distributed_map_unordered"]
