@@ -27,5 +27,5 @@ def _crop(number: int) -> bytes:
     top = int(rng.integers(0, picture.shape[0] - SIZE[0]))
     left = int(rng.integers(0, picture.shape[1] - SIZE[1]))
     crop = np.ascontiguousarray(picture[top : top + SIZE[0], left : left + SIZE[1]])
-    data: bytes = simplejpeg.encode_jpeg(crop, 90, "RGB", "420")
+    data: bytes = simplejpeg.encode_jpeg(crop, 92, "RGB", "420")
     return data

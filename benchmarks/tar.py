@@ -86,8 +86,8 @@ def _reading(folder: Path, samples: list[dict[str, object]]) -> str:
         },
         rounds=11,
     )
-    megabytes = expected / 1e6 / SAMPLES * 1000
-    title = f"Reading {SAMPLES:,} JPEG samples of {megabytes:.0f} KB from {SHARDS} tars, bytes only, one process"
+    size = expected / SAMPLES / 1000
+    title = f"Reading {SAMPLES:,} JPEG samples of {size:.0f} KB from {SHARDS} tars, bytes only, one process"
     return table(title, results, work=SAMPLES, unit="samples/s", against="webdataset")
 
 

@@ -391,6 +391,15 @@ def test_damage_in_a_compressed_shard_is_a_shard_error(tmp_path: Path, compressi
         assert outcome.error is None or isinstance(outcome.error, ShardError)
 
 
+@pytest.mark.parametrize(("compression", "place"), [("gz", -8), ("bz2", 10), ("xz", -20), ("xz", -1)])
+def test_a_wrong_checksum_of_the_compression_is_corruption(compression: str, place: int) -> None:
+    packed = bytearray(COMPRESSIONS[compression](pack(TWO_MEMBERS)))
+    packed[place] ^= 0xFF
+    outcome = read_streamed(bytes(packed))
+    assert type(outcome.error) is CorruptShardError
+    assert "the compressed stream is damaged" in str(outcome.error)
+
+
 def test_a_broken_disk_is_not_taken_for_a_damaged_tar() -> None:
     class Broken(Unseekable):
         def readinto(self, buffer: memoryview) -> int:

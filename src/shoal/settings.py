@@ -89,10 +89,10 @@ def variable(name: str, environ: Mapping[str, str] | None = None) -> str | None:
 def parse_bytes(text: str | float) -> int:
     """Turn ``"20GB"``, ``"1.5GiB"``, ``"1e9"`` or a number into bytes.
 
-    >>> parse_bytes("1.5GiB"), parse_bytes("1e9"), parse_bytes(3e9)
-    (1610612736, 1000000000, 3000000000)
+    >>> parse_bytes("1.5GiB"), parse_bytes("1e9"), parse_bytes(3e16)
+    (1610612736, 1000000000, 30000000000000000)
     """
-    match = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmgt]i?)?b?\s*", str(text).lower())
+    match = re.fullmatch(r"\s*([0-9.]+(?:e\+?[0-9]+)?)\s*([kmgt]i?)?b?\s*", str(text).lower())
     try:
         return int(float(match[1]) * _UNITS[match[2] or ""])  # type: ignore[index]
     except (TypeError, ValueError, OverflowError):

@@ -17,7 +17,7 @@ from shoal.files._urls import display, is_http, is_pipe, local_path
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = ["local_error", "open_read", "stat"]
+__all__ = ["local_error", "open_read", "stat", "stat_open"]
 
 _BUFFER = 1 << 18
 
@@ -76,6 +76,17 @@ def stat(url: str | os.PathLike[str]) -> UrlInfo:
         remote.close()
 
 
+def stat_open(file: io.BufferedReader) -> UrlInfo:
+    """Tell size and identity of an open local file, whatever its name has come to mean since.
+
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile() as file:
+    ...     stat_open(file) == stat(file.name)
+    True
+    """
+    return _info_of(os.fstat(file.fileno()))
+
+
 def local_error(error: OSError, url: str, verb: str) -> UrlError:
     """Turn an error of the operating system into one that names the URL."""
     kind = UrlNotFoundError if isinstance(error, FileNotFoundError) else UrlError
@@ -113,6 +124,10 @@ def _local_info(path: str) -> UrlInfo:
         raise local_error(error, path, "read") from error
     if modes.S_ISDIR(status.st_mode):
         raise UrlError(f"{path} is a folder, not a file", url=path)
+    return _info_of(status)
+
+
+def _info_of(status: os.stat_result) -> UrlInfo:
     if not modes.S_ISREG(status.st_mode):
         return UrlInfo()
     return UrlInfo(status.st_size, f"{status.st_size}-{status.st_mtime_ns}")

@@ -19,7 +19,7 @@ from typing import ClassVar
 
 from shoal.abc import Sample
 from shoal.errors import CacheError, IndexFileError, PlanError
-from shoal.files import ShardCache, UrlInfo, local_path, open_read, stat
+from shoal.files import ShardCache, UrlInfo, local_path, open_read, stat, stat_open
 from shoal.shards import (
     Entry,
     Extent,
@@ -108,7 +108,7 @@ class TarReader(ABC):
         """
         size, version = (0, "") if info is None else (info.size or 0, info.version or "")
         self._known_index = builder.build(shard_size=size, version=version, seekable=seekable)
-        if version and (local_path(self.url) is None or self._identity() == info):
+        if version and (local_path(self.url) is None or stat(self.url) == info):
             keep_index(self.url, self._known_index)
 
 
@@ -118,6 +118,7 @@ class MappedReader(TarReader):
     def __init__(self, url: str, options: TarOptions, resources: ExitStack, file: io.BufferedReader) -> None:
         super().__init__(url, options, resources)
         self._tar = MappedTar(file, url, options.rename)
+        self._mapped = stat_open(file)
 
     @property
     def seekable(self) -> bool:
@@ -135,6 +136,11 @@ class MappedReader(TarReader):
 
     def _entries_for_index(self) -> Iterator[object]:
         return self._walk()
+
+    def _identity(self) -> UrlInfo | None:
+        # The file that is mapped, which need not be the one that has its name by now.
+        asked = super()._identity()
+        return asked if asked is None or local_path(self.url) is None else self._mapped
 
     def _walk(self) -> Iterator[Entry[Extent]]:
         builder, info = IndexBuilder(), self._identity()

@@ -56,7 +56,6 @@ class WebDataset(IterableDataset[Any], Fluid):
         else:
             Pipeline.__init__(self, self._source, ShardStages(chosen.reading, chosen.samples, chosen.shards.seed))
         self._length = chosen.length
-        self.repeat(-1 if chosen.shards.repeat else chosen.epochs)
 
     @property
     def urls(self) -> list[str]:

@@ -39,7 +39,6 @@ class Options:
     reading: ReadOptions = field(default_factory=ReadOptions)
     samples: SampleOptions | None = None
     """What the old dialect does to samples; None in the new one."""
-    epochs: int = 1
     length: int | None = None
 
 
@@ -76,7 +75,6 @@ def _old(given: Mapping[str, Any]) -> Options:
         ShardOptions(**shards | _part(given, _SHARDS)),
         ReadOptions(**reading | _part(given, _READING)),
         samples,
-        given.get("epochs", 1),
         given.get("length"),
     )
 

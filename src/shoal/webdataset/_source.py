@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, TypeAlias
 
 from shoal import settings
@@ -26,7 +27,9 @@ class ShardOptions:
     resampled: bool = False
     """Whether shards are drawn with replacement, without end."""
     repeat: bool = False
-    """Whether the shards are gone through again and again."""
+    """Whether the shards are gone through without end."""
+    epochs: int = 1
+    """How often they are gone through otherwise."""
     shardshuffle: bool | int | None = None
     """The size of the buffer in which shards are mixed; True mixes all of them, None and 0 none."""
     detshuffle: bool = False
@@ -58,6 +61,15 @@ class ShardSource:
         return list(self._listed)
 
     def __call__(self) -> Iterator[Piece]:
+        for _ in count() if self._options.repeat else range(self._options.epochs):
+            empty = True
+            for piece in self._shards():
+                empty = False
+                yield piece
+            if empty:
+                return
+
+    def _shards(self) -> Iterator[Piece]:
         self._epoch += 1
         seed = self._options.seed if self._options.seed is not None else _seed()
         if self._options.resampled:
