@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.http_server import FaultyServer, faulty_server
 
 import shoal
 from shoal.abc import Shard
 from shoal.errors import IndexFileError, TruncatedShardError, UrlNotFoundError
 from shoal.shards import TarWriter
 from shoal.sources import TarSource
+from support.http_server import FaultyServer, faulty_server
 
 
 @pytest.fixture

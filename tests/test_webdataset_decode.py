@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from support.webdataset_shards import SAMPLES, samples, write_pictures, write_samples
 
 from shoal.errors import DecodeError, MissingExtraError
 from shoal.shards.codecs import encode
@@ -31,6 +30,7 @@ from shoal.webdataset import (
     torch_audio,
     torch_video,
 )
+from support.webdataset_shards import SAMPLES, samples, write_pictures, write_samples
 
 
 @pytest.fixture(scope="module")
@@ -276,5 +276,5 @@ class TestXdecode:
         assert self.xdecoded(tmp_path, {"cls": b"1"}, must_decode=False) == {"cls": b"1"}
 
     def test_a_failure_names_the_field(self, tmp_path: Path) -> None:
-        with pytest.raises(DecodeError, match="field 'cls'.*ZeroDivisionError"):
+        with pytest.raises(DecodeError, match=r"field 'cls'.*ZeroDivisionError"):
             self.xdecoded(tmp_path, {"cls": b"1"}, cls=lambda stream: 1 / 0)

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from support.webdataset_shards import SAMPLES, samples, write_members, write_numbers, write_pictures, write_samples
 
 from shoal.errors import PlanError, ShardError, TrustError
 from shoal.shards.codecs import encode
 from shoal.webdataset import WebDataset
+from support.webdataset_shards import SAMPLES, samples, write_members, write_numbers, write_pictures, write_samples
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def test_extensions_make_tuples(pictures: str) -> None:
     got = list(WebDataset(pictures, extensions="png;jpg cls"))
     assert len(got) == SAMPLES
     assert all(type(sample) is tuple and len(sample) == 2 for sample in got)
-    image, cls = got[0]
+    image = got[0][0]
     assert image.shape == (793, 600, 3)
     assert image.dtype == np.float32
     assert 0 <= image.min() < image.max() <= 1

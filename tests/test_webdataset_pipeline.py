@@ -12,12 +12,12 @@ import pytest
 import torch.distributed
 from hypothesis import given
 from hypothesis import strategies as st
-from support.webdataset_shards import SAMPLES, write_numbers, write_pictures
 
 from shoal import webdataset as wds
 from shoal.errors import PlanError, SettingsError
 from shoal.webdataset import DataPipeline, FluidWrapper, RandomMix, ResampledShards, RoundRobin, WebDataset
 from shoal.webdataset._split import deal
+from support.webdataset_shards import SAMPLES, write_numbers, write_pictures
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,6 @@ import time
 from pathlib import Path
 
 import pytest
-from support.http_server import faulty_server
-from support.webdataset_shards import SAMPLES, samples, write_members, write_numbers, write_pictures, write_samples
 
 from shoal.errors import DuplicateFieldError, SettingsError, TrustError, UrlNotFoundError
 from shoal.files import ShardCache
@@ -23,6 +21,8 @@ from shoal.webdataset import (
     url_to_cache_name,
     warn_and_continue,
 )
+from support.http_server import faulty_server
+from support.webdataset_shards import SAMPLES, samples, write_members, write_numbers, write_pictures, write_samples
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +173,7 @@ class TestSamples:
 
 
 class TestDamage:
-    @pytest.fixture()
+    @pytest.fixture
     def truncated(self, tmp_path: Path) -> str:
         path = tmp_path / "cut.tar"
         write_pictures(path)

@@ -13,11 +13,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.webdataset_shards import SAMPLES, write_pictures, write_samples
 
 from shoal import webdataset as wds
 from shoal.errors import MissingFieldError, SampleError
 from shoal.webdataset import DataPipeline, FluidWrapper, WebDataset
+from support.webdataset_shards import SAMPLES, write_pictures, write_samples
 
 
 @pytest.fixture(scope="module")

@@ -49,11 +49,19 @@ def test_a_tuple_becomes_arguments(mode: str) -> None:
 def test_results_come_as_they_are_done() -> None:
     gate = threading.Event()
 
-    def wait_or_open(n: int) -> int:
-        assert gate.wait(60) if n == 0 else gate.set() is None
+    def first_waits(n: int) -> int:
+        assert n > 0 or gate.wait(60)
         return n
 
-    assert distributed_map_unordered(wait_or_open, [0, 1], workers=2, mode="thread") == [1, 0]
+    def tasks() -> Any:
+        yield from range(4)  # as many as two workers have in hand, so that one is done before the next is asked for
+        gate.set()
+        yield 4
+
+    results = distributed_map_unordered(first_waits, tasks(), workers=2, mode="thread")
+    assert sorted(results) == [0, 1, 2, 3, 4]
+    assert results[0] == 1
+    assert results.index(0) > 0
 
 
 def test_processes_are_others() -> None:
@@ -88,7 +96,7 @@ def test_what_cannot_be_sent_runs_in_threads() -> None:
 
     got = distributed_map_unordered(locked, range(3), workers=2)
     assert {process for process, _ in got} == {os.getpid()}
-    with pytest.raises(PlanError, match="locked cannot be sent to another process.*mode='thread'"):
+    with pytest.raises(PlanError, match=r"locked cannot be sent to another process.*mode='thread'"):
         distributed_map_unordered(locked, range(3), mode="process")
 
 

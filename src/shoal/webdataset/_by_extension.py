@@ -64,16 +64,16 @@ class SampleDecoder:
         return decode(name, value, self._options) if kind in _KNOWN or is_picture(kind) else value
 
 
-def unpacked(sample: dict[str, Any], container: str, trust: bool) -> Any:
+def unpacked(sample: dict[str, Any], container: str, options: DecodeOptions) -> Any:
     """Make a sample of the one file that holds all of it: a dict, or for ``ten`` a tuple of arrays.
 
-    >>> unpacked({"__key__": "a", "json": b'{"x": 1}'}, "json", trust=False)
+    >>> unpacked({"__key__": "a", "json": b'{"x": 1}'}, "json", DecodeOptions())
     {'__key__': 'a', 'x': 1}
     """
     key = sample["__key__"]
     if container not in sample:
         raise MissingFieldError("the container is not there", key=key, field=container)
-    value = decode(container, sample[container], DecodeOptions(trust=trust and not is_secured()))
+    value = decode(container, sample[container], options)
     if container == "ten":
         return tuple(value)
     if not isinstance(value, dict):

@@ -75,7 +75,7 @@ class WebDataset(IterableDataset[Any], Fluid):
         """Decode fields; the arguments are those of the function `decode`."""
         if self._samples is not None and (self._samples.decodes or self._samples.extensions is not None):
             raise PlanError(
-                "with extensions= or decoder= the dataset decodes by itself: say with decoder= what pictures become, "
-                "or leave these arguments out and use .decode(...).to_tuple(...)"
+                "a dataset made with arguments of the first API (extensions=, decoder=, length=, ...) decodes by "
+                "itself: say with decoder= what pictures become, or leave them out and use .decode(...).to_tuple(...)"
             )
         return super().decode(*handlers, **options)

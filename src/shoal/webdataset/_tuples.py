@@ -12,12 +12,13 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from shoal.errors import PlanError
+from shoal.shards.codecs import DecodeOptions
 from shoal.webdataset._by_extension import sample_decoder, unpacked
 from shoal.webdataset._filters import associated, field_names, to_tuple
 from shoal.webdataset._filters import map as mapped
 from shoal.webdataset._handlers import Handler
 from shoal.webdataset._random import generator
-from shoal.webdataset._read import ReadOptions, ShardReader
+from shoal.webdataset._read import ReadOptions, ShardReader, is_secured
 from shoal.webdataset._split import Piece
 from shoal.webdataset._stage import Stage
 from shoal.webdataset._stream import mixed
@@ -108,7 +109,8 @@ class ShardStages:
 
 def _before_shuffle(options: SampleOptions, handler: Handler, trust: bool) -> Iterator[Stage]:
     if options.container is not None:
-        yield mapped(partial(unpacked, container=options.container, trust=trust), handler)
+        decoding = DecodeOptions(trust=trust and not is_secured())
+        yield mapped(partial(unpacked, container=options.container, options=decoding), handler)
     if options.decodes and options.container != "ten":
         yield mapped(sample_decoder(options.decoder, trust), handler)
     if options.associate is not None:

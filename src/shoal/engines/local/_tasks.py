@@ -5,9 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache
+from queue import SimpleQueue
 from typing import Any
 
 import cloudpickle
@@ -57,26 +58,26 @@ def _run(
 ) -> list[Any]:
     """Keep the workers busy, with a few tasks in hand, until all are done or one fails."""
     pending: dict[Future[Any], Any] = {}
+    done: SimpleQueue[Future[Any]] = SimpleQueue()
     results: list[Any] = []
     try:
         for task in tasks:
-            pending[submit(pool, task)] = task
+            future = submit(pool, task)
+            pending[future] = task
+            future.add_done_callback(done.put)
             if len(pending) >= 2 * workers:
-                results += _finished(pending)
+                results.append(_next_result(done, pending))
         while pending:
-            results += _finished(pending)
+            results.append(_next_result(done, pending))
     except BaseException:
         pool.shutdown(wait=True, cancel_futures=True)
         raise
     return results
 
 
-def _finished(pending: dict[Future[Any], Any]) -> list[Any]:
-    done, _ = wait(pending, return_when=FIRST_COMPLETED)
-    return [_result(future, pending.pop(future)) for future in done]
-
-
-def _result(future: Future[Any], task: Any) -> Any:
+def _next_result(done: SimpleQueue[Future[Any]], pending: dict[Future[Any], Any]) -> Any:
+    future = done.get()
+    task = pending.pop(future)
     try:
         return future.result()
     except BaseException as error:
