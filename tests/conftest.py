@@ -6,6 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+#: Helpers of the tests have no examples in them, and some may be imported only once.
+collect_ignore_glob = ["support/*", "fuzz_tar.py"]
+
 
 @pytest.fixture(autouse=True, scope="session")
 def _own_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:

@@ -265,9 +265,12 @@ class ShardWriter:
 
     def _open(self) -> TarWriter:
         self._open_url = self._name(self._next)
-        self._writer = TarWriter(self._open_url, **self._options)
+        self._writer = self._make_writer(self._open_url)
         self._next += 1
         return self._writer
+
+    def _make_writer(self, url: str) -> TarWriter:
+        return TarWriter(url, **self._options)
 
     def _finish(self) -> None:
         writer, self._writer = self._writer, None

@@ -96,12 +96,9 @@ class ShardWriter(shards.ShardWriter):
         super().abort()
         self._close_file()
 
-    def _open(self) -> shards.TarWriter:
-        self._open_url = self._name(self._next)
-        self._file = None if self._opener is None else self._opener(self._open_url)
-        self._writer = TarWriter(self._open_url if self._file is None else self._file, **self._options)
-        self._next += 1
-        return self._writer
+    def _make_writer(self, url: str) -> shards.TarWriter:
+        self._file = None if self._opener is None else self._opener(url)
+        return TarWriter(url if self._file is None else self._file, **self._options)
 
     def _written(self, shard: WrittenShard) -> None:
         self._close_file()
