@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from shoal.shards._grouping import Entry, group, split_name
     from shoal.shards._index import Extent, IndexBuilder, ShardIndex
     from shoal.shards._index_files import find_index, keep_index, load_index, save_index
-    from shoal.shards._read import MappedTar, Payload, Rename, is_plain, stream_entries, stream_sample
+    from shoal.shards._read import MappedTar, Payload, Rename, is_plain, owned, stream_entries, stream_sample
     from shoal.shards._tar_format import Attributes
     from shoal.shards._write import ShardWriter, TarWriter, WrittenShard
 
@@ -37,6 +37,7 @@ __all__ = [
     "is_plain",
     "keep_index",
     "load_index",
+    "owned",
     "read_dali_index",
     "save_index",
     "split_name",
@@ -52,7 +53,7 @@ __getattr__, __dir__ = attach(
         "_grouping": ("Entry", "group", "split_name"),
         "_index": ("Extent", "IndexBuilder", "ShardIndex"),
         "_index_files": ("find_index", "keep_index", "load_index", "save_index"),
-        "_read": ("MappedTar", "Payload", "Rename", "is_plain", "stream_entries", "stream_sample"),
+        "_read": ("MappedTar", "Payload", "Rename", "is_plain", "owned", "stream_entries", "stream_sample"),
         "_tar_format": ("Attributes",),
         "_write": ("ShardWriter", "TarWriter", "WrittenShard"),
     },

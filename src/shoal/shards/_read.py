@@ -15,7 +15,7 @@ from shoal.shards._grouping import Entry, group, split_name
 from shoal.shards._index import Extent, ShardIndex
 from shoal.shards._walk import mapped_members, stream_members
 
-__all__ = ["MappedTar", "Payload", "Rename", "is_plain", "stream_entries", "stream_sample"]
+__all__ = ["MappedTar", "Payload", "Rename", "is_plain", "owned", "stream_entries", "stream_sample"]
 
 T = TypeVar("T")
 
@@ -76,6 +76,18 @@ class MappedTar:
             if keep is None or field in keep:
                 sample[field] = view[offset : offset + size]
         return sample
+
+
+def owned(sample: Sample) -> Sample:
+    """Copy, in place, what is still a view into a shard: user code expects bytes, and a view keeps the whole shard.
+
+    >>> owned({"__key__": "a", "txt": memoryview(b"hello")})
+    {'__key__': 'a', 'txt': b'hello'}
+    """
+    for name, value in sample.items():
+        if type(value) is memoryview:
+            sample[name] = bytes(value)
+    return sample
 
 
 def _renamed(members: Iterable[tuple[str, int, T]], rename: Rename) -> Iterator[tuple[str, int, T]]:

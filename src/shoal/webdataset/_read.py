@@ -12,6 +12,7 @@ from shoal import settings
 from shoal.abc import Sample, Shard
 from shoal.errors import ShardError, TrustError
 from shoal.files import ShardCache, display, local_path, scheme
+from shoal.shards import owned
 from shoal.sources import TarSource
 from shoal.webdataset._handlers import Handler, goes_on, reraise_exception
 from shoal.webdataset._split import Piece
@@ -100,9 +101,8 @@ class ShardReader:
         extra = self._extra(url)
         for block in self._source.open(self._shard(piece)):
             for sample in block.samples:
-                owned = {name: bytes(value) if type(value) is memoryview else value for name, value in sample.items()}
-                owned.update(extra)
-                yield owned
+                owned(sample).update(extra)
+                yield sample
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_opened": None}  # each process opens its own files

@@ -12,6 +12,7 @@ from typing import TypeVar
 from shoal.abc import Block, Engine, Sample
 from shoal.errors import PlanError
 from shoal.pipeline.stages import BlockStage, Stage, StreamStage
+from shoal.shards import owned
 
 __all__ = ["LocalEngine"]
 
@@ -31,7 +32,7 @@ class LocalEngine(Engine):
         samples: Iterator[Sample] = chain.from_iterable(_ordered(_fused(fused, views), blocks, threads if fused else 0))
         if not views:
             # One at a time as they leave, not in the block: the memory of the one before is still in the cache.
-            samples = map(_owned, samples)
+            samples = map(owned, samples)
         for stage in stages[len(fused) :]:
             samples = _through(stage, samples)
         return samples
@@ -61,16 +62,11 @@ def _fused(stages: Sequence[BlockStage], views: bool) -> Callable[[Block], list[
         samples, are_views = block.samples, not views
         for stage in stages:
             if are_views and stage.shows_bytes:
-                samples, are_views = [_owned(sample) for sample in samples], False
+                samples, are_views = [owned(sample) for sample in samples], False
             samples = stage.process(samples, block)
         return samples
 
     return process
-
-
-def _owned(sample: Sample) -> Sample:
-    """Copy what is still a view into a shard: user code expects bytes, and a view would keep the whole shard."""
-    return {name: bytes(value) if type(value) is memoryview else value for name, value in sample.items()}
 
 
 def _through(stage: Stage, samples: Iterator[Sample]) -> Iterator[Sample]:
