@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
+
+# The machine may be busy, and time is never a reason to fail.
+hypothesis.settings.register_profile("shoal", deadline=None)
+hypothesis.settings.load_profile("shoal")
 
 #: Helpers of the tests have no examples in them, and some may be imported only once.
 collect_ignore_glob = ["support/*", "fuzz_tar.py"]

@@ -29,6 +29,7 @@ from support.webdataset_shards import crop, encoded, write_samples
 SHARDS, EACH = 148, 3
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),
     # What matplotlib and torch have to settle between them when a tensor is shown.
     pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning"),
