@@ -40,10 +40,12 @@ class Settings:
     """Seconds without a byte after which a connection counts as broken."""
     max_pixels: int = 512 * 10**6
     """Pictures of more pixels than this are refused as bombs."""
+    keep_freed: int = 64 * 2**20
+    """Bytes of freed memory that a process which reads samples keeps for the next ones; 0 for what the system does."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cache", Path(self.cache).expanduser())
-        for name in ("cache_size", "retries", "backoff", "timeout", "max_pixels"):
+        for name in ("cache_size", "retries", "backoff", "timeout", "max_pixels", "keep_freed"):
             if getattr(self, name) < 0:
                 raise SettingsError(f"the setting {name} is {getattr(self, name)}; it must not be negative")
 
@@ -102,7 +104,7 @@ def parse_bytes(text: str | float) -> int:
 def _parse(name: str, text: str) -> Path | int | float:
     if name == "cache":
         return Path(text)
-    if name == "cache_size":
+    if name in ("cache_size", "keep_freed"):
         return parse_bytes(text)
     try:
         return float(text) if name in ("backoff", "timeout") else int(text)

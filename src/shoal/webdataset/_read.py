@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from shoal import settings
+from shoal._malloc import keep_freed_memory
 from shoal.abc import Sample, Shard
 from shoal.errors import ShardError, TrustError
 from shoal.files import ShardCache, display, local_path, scheme
@@ -74,6 +75,7 @@ class ShardReader:
 
     def each(self, shards: Iterable[Any], read: Callable[[Piece], Iterator[Any]]) -> Iterator[Any]:
         """Chain what ``read`` makes of each shard; the handler decides about those that fail."""
+        keep_freed_memory()
         found = was_cut = False
         for piece in map(_piece, shards):
             was_cut = was_cut or piece.parts > 1

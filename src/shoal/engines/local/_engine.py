@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain
 from typing import TypeVar
 
+from shoal._malloc import keep_freed_memory
 from shoal.abc import Block, Engine, Sample
 from shoal.errors import PlanError
 from shoal.pipeline.stages import BlockStage, Stage, StreamStage
@@ -28,6 +29,7 @@ class LocalEngine(Engine):
     ) -> Iterator[Sample]:
         """Send blocks through stages; those that see one sample at a time run in the threads."""
         threads = _threads(workers)
+        keep_freed_memory()
         fused = _leading_block_stages(stages)
         samples: Iterator[Sample] = chain.from_iterable(_ordered(_fused(fused, views), blocks, threads if fused else 0))
         if not views:
