@@ -85,7 +85,7 @@ def test_a_room_is_entered_by_its_door() -> None:
         for path, tree in modules()
         if room_of(path) != "__init__"
         for name in imported(tree)
-        if re.match(r"shoal\.\w+\._", name) and name.split(".")[1] != room_of(path)
+        if re.match(r"shoal\.(\w+\.)+_", name) and name.split(".")[1] != room_of(path)
     ]
     assert not wrong
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import shoal
 from shoal.errors import CorruptShardError, ShardError, TruncatedShardError, UnsupportedMemberError, UrlError
-from shoal.shards import stream_entries
+from shoal.shards import StreamedTar
 from support.grouping import grouped
 from support.tars import (
     BLOCK,
@@ -196,7 +196,7 @@ def test_compressed_shards_are_known_by_their_bytes(tmp_path: Path, compression:
 def test_bytes_that_come_one_by_one_are_read_all_the_same(compression: str | None) -> None:
     data = pack(TWO_MEMBERS, blocking=False)
     packed = data if compression is None else COMPRESSIONS[compression](data)
-    entries = list(stream_entries(io.BufferedReader(Unseekable(packed, piece=1)), "s.tar"))
+    entries = list(StreamedTar(io.BufferedReader(Unseekable(packed, piece=1)), "s.tar").entries())
     assert [(entry.key, {name: payload.data for name, payload in entry.fields.items()}) for entry in entries] == TWO
 
 
@@ -413,7 +413,7 @@ def test_a_broken_disk_is_not_taken_for_a_damaged_tar() -> None:
     for kind, expected in ((Broken, OSError), (Unreachable, UrlError)):
         stream = io.BufferedReader(Rest(packed[:10], kind(b"")))
         with pytest.raises(expected) as caught:
-            list(stream_entries(stream, "s.tar"))
+            list(StreamedTar(stream, "s.tar").entries())
         assert not isinstance(caught.value, ShardError)
 
 
@@ -437,12 +437,12 @@ class Rest(io.RawIOBase):
 HUGE = """
 import io, resource, sys
 from shoal.errors import ShardError
-from shoal.shards import stream_entries, MappedTar
+from shoal.shards import StreamedTar, MappedTar
 data = sys.stdin.buffer.read()
 open(sys.argv[1], "wb").write(data)
 resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[2]),) * 2)
 for read in (
-    lambda: list(stream_entries(io.BufferedReader(io.BytesIO(data)), "s.tar")),
+    lambda: list(StreamedTar(io.BufferedReader(io.BytesIO(data)), "s.tar").entries()),
     lambda: list(MappedTar(open(sys.argv[1], "rb"), "s.tar").entries()),
 ):
     try:

@@ -103,6 +103,27 @@ def test_an_index_beside_a_remote_shard_is_used_and_checked_while_reading(server
         TarSource(other).take(Shard(other), [15])
 
 
+def test_a_compressed_shard_is_known_as_such_however_few_bytes_come_first(server: FaultyServer) -> None:
+    url = server.add("/a.tar", tar(20, compression="gz"), cut_after=[1, 3])
+    source = TarSource(url)
+    assert source.length(Shard(url)) == 20
+    (sample,) = source.take(Shard(url), [15])
+    assert sample["cls"] == b"15"
+
+
+def test_a_shard_that_ends_before_its_index_does_is_not_taken_for_complete(
+    server: FaultyServer, tmp_path: Path
+) -> None:
+    with TarWriter(tmp_path / "a.tar", index=True) as writer:
+        for number in range(5):
+            writer.write({"__key__": f"{number:04d}", "cls": number})
+    body = (tmp_path / "a.tar").read_bytes()
+    url = server.add("/a.tar", body[:-2048] + bytes(2048))  # the last sample is now the end of the archive
+    server.add("/a.tar.index", (tmp_path / "a.tar.index").read_bytes())
+    with pytest.raises(IndexFileError, match="ends before sample '0004'"):
+        list(TarSource(url).open(Shard(url), start=1))
+
+
 def test_training_goes_on_streaming_when_the_disk_of_the_cache_is_full(server: FaultyServer, tmp_path: Path) -> None:
     """On a real file system of one megabyte, in a mount namespace of its own."""
     known = server.add("/known.tar", tar(400))

@@ -7,7 +7,7 @@ from types import ModuleType
 
 from shoal.errors import MissingExtraError
 
-__all__ = ["EXTRAS", "require"]
+__all__ = ["EXTRAS", "is_tensor", "require"]
 
 #: top-level module -> the extra of ``shoal`` that brings it
 EXTRAS = {
@@ -31,6 +31,15 @@ EXTRAS = {
     "tensorflow": "tensorflow",
     "torch": "torch",
 }
+
+
+def is_tensor(value: object) -> bool:
+    """Tell whether a value is a torch tensor, without importing torch for values that are not.
+
+    >>> is_tensor([1, 2])
+    False
+    """
+    return any(kind.__module__ == "torch" and kind.__name__ == "Tensor" for kind in type(value).__mro__)
 
 
 def require(module: str, purpose: str) -> ModuleType:

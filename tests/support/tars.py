@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.errors import SampleError, ShardError
-from shoal.shards import MappedTar, stream_entries
+from shoal.shards import MappedTar, StreamedTar
 
 BLOCK = 512
 END = bytes(2 * BLOCK)
@@ -78,7 +78,7 @@ def _mapped(tar: MappedTar) -> Iterator[Found]:
 
 
 def _streamed(stream: io.BufferedReader, name: str, keep: frozenset[str] | None) -> Iterator[Found]:
-    for entry in stream_entries(stream, name, keep):
+    for entry in StreamedTar(stream, name).entries(keep):
         places = tuple((field, payload.offset, payload.size) for field, payload in entry.fields.items())
         fields = {field: payload.data for field, payload in entry.fields.items() if payload.data is not None}
         yield Found(entry.key, entry.begin, places, fields)

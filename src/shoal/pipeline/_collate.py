@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from shoal import registry
+from shoal._optional import is_tensor
 from shoal.abc import Sample
 from shoal.errors import MissingFieldError
 
@@ -41,6 +42,6 @@ def _column(values: list[Any]) -> Any:
         return np.stack(values) if alike else values
     if all(isinstance(value, bool | int | float | np.generic) for value in values):
         return np.array(values)
-    if type(first).__module__ == "torch" and all(getattr(value, "shape", None) == first.shape for value in values):
+    if is_tensor(first) and all(getattr(value, "shape", None) == first.shape for value in values):
         return registry.load("stack", "torch")(values)
     return values

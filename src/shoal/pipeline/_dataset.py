@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from shoal import registry
-from shoal.abc import Engine, Sample, Shard, Source
+from shoal.abc import Sample, Shard, Source
 from shoal.errors import PlanError
 from shoal.order import Shuffle
 from shoal.pipeline._loader import Loader, LoaderOptions
-from shoal.pipeline._plan import Plan, shard_lengths, storage_blocks
+from shoal.pipeline._plan import Plan, run, shard_lengths, storage_blocks
 from shoal.pipeline.stages import Batch, Decode, Filter, FlatMap, Map, Select, Stage, Take, describe
 from shoal.shards import ShardWriter, WrittenShard
 from shoal.shards.codecs import DecodeOptions
@@ -114,8 +113,7 @@ class Dataset:
 
     def run(self, *, workers: int | str = 0) -> Iterator[Sample]:
         """Yield the samples in storage order, the work of the stages spread over ``workers`` threads."""
-        plan = self._plan
-        return engine().stream(storage_blocks(plan.source), plan.stages, workers=workers, views=plan.views)
+        return run(self._plan, storage_blocks(self._plan.source), workers)
 
     def loader(self, batch_size: int, **options: Any) -> Loader:
         """Load batches for training; see `Loader` for the options."""
@@ -144,9 +142,3 @@ class Dataset:
 
     def _with(self, plan: Plan) -> Dataset:
         return Dataset(plan.source, plan=plan)
-
-
-def engine() -> Engine:
-    """Get what runs plans."""
-    made: Engine = registry.load("engine", "local")()
-    return made

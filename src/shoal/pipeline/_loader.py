@@ -9,11 +9,11 @@ from itertools import count, islice
 import numpy as np
 
 from shoal import registry
-from shoal.abc import Block, Engine, Sample
+from shoal.abc import Block, Sample
 from shoal.errors import PlanError
 from shoal.order import Part, epoch_order, rank_part, slot_owner
 from shoal.pipeline._collate import collate
-from shoal.pipeline._plan import Plan, ordered_blocks, shard_lengths, storage_blocks
+from shoal.pipeline._plan import Plan, ordered_blocks, run, shard_lengths, storage_blocks
 from shoal.pipeline.stages import Batch
 
 __all__ = ["Loader", "LoaderOptions"]
@@ -90,7 +90,8 @@ class Loader:
             if not window or (len(window) < part.batch_size and self._options.end == "drop"):
                 return
             mine, size = rank_part(step, part)
-            samples = [s for place in mine - step * part.batch_size if place < len(window) and (s := window[place])]
+            places = (mine - step * part.batch_size).tolist()
+            samples = [s for place in places if place < len(window) and (s := window[place]) is not None]
             filler = samples[-1] if samples else filler or self._first_sample(epoch)
             yield _padded(samples, size, filler)
 
@@ -129,8 +130,7 @@ class Loader:
             yield next(outputs) if is_mine else None
 
     def _stream(self, blocks: Iterator[Block]) -> Iterator[Sample]:
-        engine: Engine = registry.load("engine", "local")()
-        return engine.stream(blocks, self._plan.stages, workers=self._options.workers, views=self._plan.views)
+        return run(self._plan, blocks, self._options.workers)
 
 
 def _padded(samples: list[Sample], size: int, filler: Sample) -> Sample:

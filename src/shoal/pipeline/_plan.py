@@ -10,12 +10,13 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.abc import Block, Sample, Shard, Source, SupportsRandomAccess
+from shoal import registry
+from shoal.abc import Block, Engine, Sample, Shard, Source, SupportsRandomAccess
 from shoal.errors import PlanError
 from shoal.order import Shuffle
 from shoal.pipeline.stages import Stage
 
-__all__ = ["Plan", "ordered_blocks", "shard_lengths", "storage_blocks"]
+__all__ = ["Plan", "ordered_blocks", "run", "shard_lengths", "storage_blocks"]
 
 _BLOCK = 64
 
@@ -40,6 +41,12 @@ class Plan:
     def keeps_count(self) -> bool:
         """Whether as many samples come out as the source has."""
         return all(stage.keeps_count for stage in self.stages)
+
+
+def run(plan: Plan, blocks: Iterable[Block], workers: int | str) -> Iterator[Sample]:
+    """Let the engine send blocks through the stages of a plan."""
+    engine: Engine = registry.load("engine", "local")()
+    return engine.stream(blocks, plan.stages, workers=workers, views=plan.views)
 
 
 def storage_blocks(source: Source) -> Iterator[Block]:

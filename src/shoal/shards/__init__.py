@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 from shoal._lazy import attach
 
 if TYPE_CHECKING:
+    from shoal.shards._compression import detect_compression
     from shoal.shards._dali import read_dali_index, write_dali_index
     from shoal.shards._grouping import Entry, group, split_name
     from shoal.shards._index import Extent, IndexBuilder, ShardIndex
     from shoal.shards._index_files import find_index, keep_index, load_index, save_index
-    from shoal.shards._read import MappedTar, Payload, Rename, is_plain, owned, stream_entries, stream_sample
+    from shoal.shards._read import MappedTar, Payload, Rename, StreamedTar, owned
     from shoal.shards._tar_format import Attributes
     from shoal.shards._write import ShardWriter, TarWriter, WrittenShard
 
@@ -30,30 +31,30 @@ __all__ = [
     "Rename",
     "ShardIndex",
     "ShardWriter",
+    "StreamedTar",
     "TarWriter",
     "WrittenShard",
+    "detect_compression",
     "find_index",
     "group",
-    "is_plain",
     "keep_index",
     "load_index",
     "owned",
     "read_dali_index",
     "save_index",
     "split_name",
-    "stream_entries",
-    "stream_sample",
     "write_dali_index",
 ]
 
 __getattr__, __dir__ = attach(
     __name__,
     {
+        "_compression": ("detect_compression",),
         "_dali": ("read_dali_index", "write_dali_index"),
         "_grouping": ("Entry", "group", "split_name"),
         "_index": ("Extent", "IndexBuilder", "ShardIndex"),
         "_index_files": ("find_index", "keep_index", "load_index", "save_index"),
-        "_read": ("MappedTar", "Payload", "Rename", "is_plain", "owned", "stream_entries", "stream_sample"),
+        "_read": ("MappedTar", "Payload", "Rename", "StreamedTar", "owned"),
         "_tar_format": ("Attributes",),
         "_write": ("ShardWriter", "TarWriter", "WrittenShard"),
     },

@@ -17,7 +17,7 @@ from shoal.errors import PlanError
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = ["ByteSink", "compression_of_name", "compressor", "decompressed", "is_damage", "sniff", "with_head"]
+__all__ = ["ByteSink", "compression_of_name", "compressor", "decompressed", "detect_compression", "is_damage", "sniff"]
 
 _DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zstandard.ZstdError)
 
@@ -46,14 +46,18 @@ def sniff(head: bytes) -> str | None:
     return match.lastgroup if match is not None else None
 
 
-def with_head(stream: io.BufferedReader) -> tuple[bytes, io.BufferedReader]:
-    """Give a stream's first bytes, as many as `sniff` wants, and the stream with them still in it."""
+def detect_compression(stream: io.BufferedReader) -> tuple[str | None, io.BufferedReader]:
+    """Tell a stream's compression, and give the stream with its first bytes still in it.
+
+    >>> detect_compression(io.BufferedReader(io.BytesIO(gzip.compress(b"hello"))))[0]
+    'gz'
+    """
     head = stream.peek(_HEAD)[:_HEAD]
-    if len(head) in (0, _HEAD):
-        return head, stream
-    # A pipe may bring its first bytes one by one, and a peek asks it only once.
-    head = stream.read(_HEAD)
-    return head, io.BufferedReader(_Rejoined(head, stream))
+    if len(head) not in (0, _HEAD):
+        # A pipe or a connection may bring its first bytes one by one, and a peek asks it only once.
+        head = stream.read(_HEAD)
+        stream = io.BufferedReader(_Rejoined(head, stream))
+    return sniff(head), stream
 
 
 def is_damage(error: Exception) -> bool:

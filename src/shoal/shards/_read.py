@@ -10,12 +10,12 @@ from typing import BinaryIO, NamedTuple, TypeAlias, TypeVar
 
 from shoal.abc import Sample
 from shoal.errors import TruncatedShardError
-from shoal.shards._compression import decompressed, sniff, with_head
+from shoal.shards._compression import decompressed, detect_compression
 from shoal.shards._grouping import Entry, group, split_name
 from shoal.shards._index import Extent, ShardIndex
 from shoal.shards._walk import mapped_members, stream_members
 
-__all__ = ["MappedTar", "Payload", "Rename", "is_plain", "owned", "stream_entries", "stream_sample"]
+__all__ = ["MappedTar", "Payload", "Rename", "StreamedTar", "owned"]
 
 T = TypeVar("T")
 
@@ -78,6 +78,48 @@ class MappedTar:
         return sample
 
 
+class StreamedTar:
+    """A tar that can only be read forward, compressed or not. Samples have the bytes of the fields that are kept.
+
+    ``begin`` is where in the tar the stream starts; one that starts in the middle is not compressed.
+    """
+
+    def __init__(self, stream: io.BufferedReader, name: str, rename: Rename | None = None, *, begin: int = 0) -> None:
+        compression, stream = (None, stream) if begin else detect_compression(stream)
+        self._stream = decompressed(stream, compression)
+        self._rename = rename
+        self._begin = begin
+        self.name = name
+        self.is_plain = compression is None
+        """Whether the offsets of its members are those of the stream itself."""
+
+    def entries(self, keep: Collection[str] | None = None) -> Iterator[Entry[Payload]]:
+        """Read the samples, with the bytes of all fields or of those to keep."""
+
+        def wanted(member: str) -> bool:
+            parts = split_name(self._renamed(member) or "")
+            return parts is not None and (keep is None or parts[1] in keep)
+
+        members = (
+            (new, member.begin, Payload(member.offset, member.size, data))
+            for member, data in stream_members(self._stream, self.name, wanted, self._begin)
+            if (new := self._renamed(member.name)) is not None
+        )
+        return group(members, self.name)
+
+    @staticmethod
+    def sample(entry: Entry[Payload]) -> Sample:
+        """Make a sample of the bytes that were kept."""
+        sample: Sample = {"__key__": entry.key}
+        for field, payload in entry.fields.items():
+            if payload.data is not None:
+                sample[field] = payload.data
+        return sample
+
+    def _renamed(self, member: str) -> str | None:
+        return member if self._rename is None else self._rename(member)
+
+
 def owned(sample: Sample) -> Sample:
     """Copy, in place, what is still a view into a shard: user code expects bytes, and a view keeps the whole shard.
 
@@ -92,47 +134,3 @@ def owned(sample: Sample) -> Sample:
 
 def _renamed(members: Iterable[tuple[str, int, T]], rename: Rename) -> Iterator[tuple[str, int, T]]:
     return ((new, begin, value) for name, begin, value in members if (new := rename(name)) is not None)
-
-
-def is_plain(head: bytes) -> bool:
-    """Tell from a file's first bytes whether it is not compressed."""
-    return sniff(head) is None
-
-
-def stream_entries(
-    stream: io.BufferedReader,
-    name: str,
-    keep: Collection[str] | None = None,
-    *,
-    rename: Rename | None = None,
-    begin: int = 0,
-) -> Iterator[Entry[Payload]]:
-    """Read samples along a stream, compressed or not, with the bytes of the fields to keep.
-
-    ``begin`` is where in the tar the stream starts.
-    """
-
-    def renamed(member: str) -> str | None:
-        return member if rename is None else rename(member)
-
-    def wanted(member: str) -> bool:
-        parts = split_name(renamed(member) or "")
-        return parts is not None and (keep is None or parts[1] in keep)
-
-    head, stream = with_head(stream)
-    plain = decompressed(stream, sniff(head) if begin == 0 else None)
-    members = (
-        (new, member.begin, Payload(member.offset, member.size, data))
-        for member, data in stream_members(plain, name, wanted, begin)
-        if (new := renamed(member.name)) is not None
-    )
-    return group(members, name)
-
-
-def stream_sample(entry: Entry[Payload]) -> Sample:
-    """Make a sample of the bytes that were kept."""
-    sample: Sample = {"__key__": entry.key}
-    for field, payload in entry.fields.items():
-        if payload.data is not None:
-            sample[field] = payload.data
-    return sample

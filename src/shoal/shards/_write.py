@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -10,7 +11,7 @@ from typing import Any, BinaryIO, Self, TypeAlias
 
 from shoal.abc import Sample
 from shoal.errors import EncodeError, PlanError, SampleError
-from shoal.files import open_write
+from shoal.files import open_write, scheme
 from shoal.settings import parse_bytes
 from shoal.shards._compression import ByteSink, compression_of_name, compressor
 from shoal.shards._grouping import Entry, split_name
@@ -26,7 +27,28 @@ __all__ = ["Encoder", "ShardWriter", "TarWriter", "WrittenShard"]
 Encoder: TypeAlias = "bool | Callable[[Sample], Mapping[str, Any]]"
 
 
-class TarWriter:
+class _AllOrNothing(ABC):
+    """Finished at the end of its ``with`` block, thrown away when the block raises."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Finish."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Throw away what is not finished."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+
+class TarWriter(_AllOrNothing):
     """Writes samples into one tar, which appears under its name when it is complete and never before.
 
     The target is a path, any URL that fsspec knows, ``-`` for standard output, ``pipe:command`` (with ``trust=True``),
@@ -135,15 +157,6 @@ class TarWriter:
             self._closed = True
             self._abort_target()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()
-
     def _abort_target(self) -> None:
         if self._target is not None:
             self._target.abort()
@@ -185,7 +198,7 @@ class WrittenShard:
     """Bytes of tar, before compression."""
 
 
-class ShardWriter:
+class ShardWriter(_AllOrNothing):
     """Writes samples into a row of shards, beginning a new one before ``maxcount`` samples or ``maxsize`` bytes
     would be exceeded (a single larger sample gets a shard of its own).
 
@@ -243,15 +256,6 @@ class ShardWriter:
             self._writer.abort()
             self._writer = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()
-
     def _is_full(self, writer: TarWriter, key: str, fields: Mapping[str, bytes]) -> bool:
         if writer.count >= self._maxcount:
             return True
@@ -293,7 +297,7 @@ def _read_back(name: str) -> tuple[str, str] | None:
 
 def _compression(given: str | bool | None, url: str | None) -> str | None:
     if given is None:
-        return compression_of_name(url) if url is not None and not url.startswith("pipe:") else None
+        return compression_of_name(url) if url is not None and scheme(url) != "pipe" else None
     if given is True:
         return "gz"
     return given or None

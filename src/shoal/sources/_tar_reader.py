@@ -19,7 +19,7 @@ from typing import ClassVar
 
 from shoal.abc import Sample
 from shoal.errors import CacheError, IndexFileError, PlanError
-from shoal.files import ShardCache, UrlInfo, local_path, open_read, stat, stat_open
+from shoal.files import ShardCache, UrlInfo, local_path, open_read, scheme, stat, stat_open
 from shoal.shards import (
     Entry,
     Extent,
@@ -28,11 +28,10 @@ from shoal.shards import (
     Payload,
     Rename,
     ShardIndex,
+    StreamedTar,
+    detect_compression,
     find_index,
-    is_plain,
     keep_index,
-    stream_entries,
-    stream_sample,
 )
 
 __all__ = ["TarOptions", "TarReader", "open_tar"]
@@ -170,15 +169,15 @@ class StreamReader(TarReader):
             entries = self._entries_from(index, first)
         else:
             entries = islice(self._all_entries(self._options.keep), first, None)
-        return (stream_sample(entry) for entry in entries)
+        return map(StreamedTar.sample, entries)
 
     def take(self, positions: Sequence[int]) -> list[Sample]:
         index = self.index()
         if index.seekable:
-            return [stream_sample(next(self._entries_from(index, position))) for position in positions]
+            return [StreamedTar.sample(next(self._entries_from(index, position))) for position in positions]
         wanted = set(positions)
         found = {p: entry for p, entry in enumerate(self._all_entries(self._options.keep)) if p in wanted}
-        return [stream_sample(found[position]) for position in positions]
+        return [StreamedTar.sample(found[position]) for position in positions]
 
     def _entries_for_index(self) -> Iterator[object]:
         if not _is_lasting(self.url):
@@ -188,12 +187,12 @@ class StreamReader(TarReader):
     def _all_entries(self, keep: frozenset[str] | None) -> Iterator[Entry[Payload]]:
         builder, info = IndexBuilder(), self._identity()
         with closing(open_read(self._path, trust=self._options.trust, expect=info)) as stream:
-            plain = is_plain(stream.peek(6)[:6])
-            for entry in stream_entries(stream, self.url, keep, rename=self._options.rename):
+            tar = StreamedTar(stream, self.url, self._options.rename)
+            for entry in tar.entries(keep):
                 extents = {name: (payload.offset, payload.size) for name, payload in entry.fields.items()}
                 builder.add(Entry(entry.key, entry.begin, extents))
                 yield entry
-        self._remember(builder, info, seekable=plain)
+        self._remember(builder, info, seekable=tar.is_plain)
 
     def _entries_from(self, index: ShardIndex, first: int) -> Iterator[Entry[Payload]]:
         """Start at a known header; what is found there must be what the index says."""
@@ -201,11 +200,15 @@ class StreamReader(TarReader):
             return
         begin = int(index.begins[first])
         with closing(open_read(self._path, offset=begin, trust=self._options.trust)) as stream:
-            entries = stream_entries(stream, self.url, self._options.keep, rename=self._options.rename, begin=begin)
-            for position, entry in enumerate(entries, first):
-                if position >= len(index) or entry.key != index.entry(position).key:
+            tar = StreamedTar(stream, self.url, self._options.rename, begin=begin)
+            expected = index.entries(first)
+            for position, entry in enumerate(tar.entries(self._options.keep), first):
+                known = next(expected, None)
+                if known is None or entry.key != known.key:
                     raise IndexFileError(f"sample {position} of {self.url} is {entry.key!r}, not what its index says")
                 yield entry
+            if (lost := next(expected, None)) is not None:
+                raise IndexFileError(f"{self.url} ends before sample {lost.key!r}, which its index says is there")
 
 
 def open_tar(url: str, options: TarOptions) -> TarReader:
@@ -219,14 +222,14 @@ def open_tar(url: str, options: TarOptions) -> TarReader:
                 warnings.warn(f"{error}; the shard is streamed instead", stacklevel=2)
         if _is_lasting(path) and local_path(path) is not None:
             with closing(open_read(path)) as file:
-                if is_plain(file.peek(6)[:6]):
+                if detect_compression(file)[0] is None:
                     return MappedReader(url, options, resources.pop_all(), file)
         return StreamReader(url, options, resources.pop_all(), path)
 
 
 def _is_lasting(url: str) -> bool:
     """Tell whether a URL can be read a second time: pipes cannot."""
-    if url == "-" or url.startswith("pipe:"):
+    if scheme(url) in ("-", "pipe"):
         return False
     path = local_path(url)
     return path is None or not os.path.exists(path) or stat_modes.S_ISREG(os.stat(path).st_mode)

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from shoal import registry
+from shoal._optional import is_tensor
 from shoal.errors import SampleError
 from shoal.webdataset._stage import Stage
 from shoal.webdataset._stream import listed
@@ -56,18 +57,14 @@ def _column(values: list[Any], name: object) -> Any:
     first = values[0]
     if isinstance(first, int | float | np.generic):
         return np.array(values)
-    is_array, is_tensor = isinstance(first, np.ndarray), _is_tensor(first)
-    if not is_array and not is_tensor:
+    is_array = isinstance(first, np.ndarray)
+    if not is_array and not is_tensor(first):
         return values
     shapes = {tuple(np.shape(value)) for value in values}
     if len(shapes) > 1:
         text = f"arrays of different shapes cannot be stacked: {sorted(shapes)}; resize them, or use .listed()"
         raise SampleError(text, field=str(name))
     return np.stack(values) if is_array else registry.load("stack", "torch")(values)
-
-
-def _is_tensor(value: Any) -> bool:
-    return type(value).__module__ == "torch" and type(value).__name__ == "Tensor"
 
 
 def unbatched() -> Stage:

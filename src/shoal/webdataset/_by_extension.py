@@ -9,7 +9,7 @@ from typing import Any
 from shoal.errors import DecodeError, MissingFieldError, PlanError, SampleError
 from shoal.shards.codecs import DecodeOptions, decode, extension
 from shoal.webdataset._formats import BASIC, is_picture
-from shoal.webdataset._read import is_secured
+from shoal.webdataset._trust import trusted
 
 __all__ = ["SampleDecoder", "sample_decoder", "unpacked"]
 
@@ -41,7 +41,7 @@ class SampleDecoder:
     """
 
     def __init__(self, images: str, trust: bool) -> None:
-        self._options = DecodeOptions(images=images, trust=trust and not is_secured())
+        self._options = DecodeOptions(images=images, trust=trusted(trust))
 
     def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
         try:

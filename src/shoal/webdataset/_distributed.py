@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from shoal.engines.local._tasks import distributed_map_unordered
+from shoal.engines.local import distributed_map_unordered
 
 __all__ = ["distributed_map_unordered"]

@@ -8,7 +8,7 @@ from typing import Any
 
 from shoal.errors import MissingFieldError, SampleError
 from shoal.webdataset._handlers import Handler, reraise_exception
-from shoal.webdataset._stage import Stage, attempt
+from shoal.webdataset._stage import Stage, attempt, each
 
 __all__ = ["associate", "map", "map_dict", "map_tuple", "rename", "select", "to_tuple"]
 
@@ -52,7 +52,7 @@ def map_dict(handler: Handler = reraise_exception, **functions: Callable[[Any], 
     >>> list(map_dict(cls=str)([{"__key__": "a", "cls": 1}]))
     [{'__key__': 'a', 'cls': '1'}]
     """
-    return partial(_mapped, f=partial(_map_fields, functions=functions), handler=handler)
+    return partial(each, f=partial(_map_fields, functions=functions), handler=handler)
 
 
 def _map_fields(sample: dict[str, Any], functions: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def to_tuple(
     extract = partial(
         _extract, fields=field_names(*fields), missing_is_error=missing_is_error, none_is_error=none_is_error
     )
-    return partial(_mapped, f=extract, handler=handler)
+    return partial(each, f=extract, handler=handler)
 
 
 def field_names(*fields: str | Sequence[str]) -> tuple[tuple[str, ...], ...]:
@@ -123,7 +123,7 @@ def map_tuple(*functions: Callable[[Any], Any] | None, handler: Handler = rerais
     >>> list(map_tuple(str, None)([(1, 2, 3)]))
     [('1', 2, 3)]
     """
-    return partial(_mapped, f=partial(_map_places, functions=functions), handler=handler)
+    return partial(each, f=partial(_map_places, functions=functions), handler=handler)
 
 
 def _map_places(sample: Sequence[Any], functions: Sequence[Callable[[Any], Any] | None]) -> tuple[Any, ...]:
@@ -141,7 +141,7 @@ def rename(handler: Handler = reraise_exception, keep: bool = True, **names: str
     [{'__key__': 'a', 'cls': 1, 'image': 'picture'}]
     """
     wanted = {new: tuple(old.split(";")) for new, old in names.items()}
-    return partial(_mapped, f=partial(_rename, wanted=wanted, keep=keep), handler=handler)
+    return partial(each, f=partial(_rename, wanted=wanted, keep=keep), handler=handler)
 
 
 def _rename(sample: dict[str, Any], wanted: Mapping[str, tuple[str, ...]], keep: bool) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def associate(associator: Mapping[str, Any] | Callable[[str], Any], **extra: Any
     >>> list(associate({"a": {"age": 3}})([{"__key__": "a"}]))
     [{'__key__': 'a', 'age': 3}]
     """
-    return partial(_mapped, f=partial(associated, associator=associator, extra=extra), handler=reraise_exception)
+    return partial(each, f=partial(associated, associator=associator, extra=extra), handler=reraise_exception)
 
 
 def associated(
@@ -176,10 +176,6 @@ def associated(
     key = sample["__key__"]
     found = associator(key) if callable(associator) else associator.get(key)
     return {**sample, **(found or {}), **extra}
-
-
-def _mapped(samples: Iterable[Any], f: Callable[[Any], Any], handler: Handler) -> Iterator[Any]:
-    return (result for _, result in attempt(f, samples, handler))
 
 
 def _names(sample: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from shoal.shards.codecs import DecodeOptions, codec_for, decode, extension
 from shoal.webdataset import _torch
-from shoal.webdataset._read import is_secured
+from shoal.webdataset._trust import trusted
 
 __all__ = [
     "BasicHandler",
@@ -76,7 +76,7 @@ class BasicHandler:
     """
 
     def __init__(self, trust: bool = False) -> None:
-        self._options = DecodeOptions(trust=trust and not is_secured())
+        self._options = DecodeOptions(trust=trusted(trust))
 
     def __call__(self, key: str, data: bytes) -> Any:
         name = extension(key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatch
 from functools import partial
 from typing import Any, TypeAlias
@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 from shoal.errors import DecodeError, SampleError, ShoalError
 from shoal.shards.codecs import DecodeOptions, decode
 from shoal.webdataset._handlers import Handler, reraise_exception
-from shoal.webdataset._read import is_secured
-from shoal.webdataset._stage import Stage, attempt
+from shoal.webdataset._stage import Stage, each
+from shoal.webdataset._trust import trusted
 
 __all__ = ["extract_keys", "rename_keys", "xdecode"]
 
@@ -32,7 +32,7 @@ def extract_keys(
     """
     places = tuple(tuple(place.split(";") if isinstance(place, str) else place) for place in patterns)
     extract = partial(_extract, places=places, duplicate_is_error=duplicate_is_error, ignore_missing=ignore_missing)
-    return partial(_each, f=extract, handler=handler)
+    return partial(each, f=extract, handler=handler)
 
 
 def _extract(
@@ -68,7 +68,7 @@ def rename_keys(
         must_match=must_match,
         duplicate_is_error=duplicate_is_error,
     )
-    return partial(_each, f=rename, handler=reraise_exception)
+    return partial(each, f=rename, handler=reraise_exception)
 
 
 def _rename(
@@ -110,7 +110,7 @@ def xdecode(
     """
     default = {f"*.{name}": _Plain(name, trust) for name in ("bin", "txt", "pyd")} if defaults is None else defaults
     decoders = (*default.items(), *pairs, *((f"*.{name}", function) for name, function in functions.items()))
-    return partial(_each, f=partial(_xdecode, decoders=decoders, must_decode=must_decode), handler=handler)
+    return partial(each, f=partial(_xdecode, decoders=decoders, must_decode=must_decode), handler=handler)
 
 
 def _xdecode(
@@ -143,14 +143,10 @@ class _Plain:
 
     def __init__(self, extension: str, trust: bool) -> None:
         self._extension = extension
-        self._options = DecodeOptions(trust=trust and not is_secured())
+        self._options = DecodeOptions(trust=trusted(trust))
 
     def __call__(self, stream: io.BytesIO) -> Any:
         return decode(self._extension, stream.read(), self._options)
-
-
-def _each(samples: Iterable[Any], f: Callable[[Any], Any], handler: Handler) -> Iterator[Any]:
-    return (result for _, result in attempt(f, samples, handler))
 
 
 def _matches(name: str, pattern: str) -> bool:

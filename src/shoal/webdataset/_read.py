@@ -11,15 +11,16 @@ from typing import Any
 from shoal import settings
 from shoal._malloc import keep_freed_memory
 from shoal.abc import Sample, Shard
-from shoal.errors import ShardError, TrustError
-from shoal.files import ShardCache, display, local_path, scheme
+from shoal.errors import ShardError
+from shoal.files import ShardCache, display, local_path
 from shoal.shards import owned
 from shoal.sources import TarSource
 from shoal.webdataset._handlers import Handler, goes_on, reraise_exception
 from shoal.webdataset._split import Piece
 from shoal.webdataset._stage import Stage
+from shoal.webdataset._trust import check_url, trusted
 
-__all__ = ["ReadOptions", "ShardReader", "is_secured", "tarfile_to_samples"]
+__all__ = ["ReadOptions", "ShardReader", "tarfile_to_samples"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,15 +42,6 @@ class ReadOptions:
     """Whether each shard is named on standard error when it is opened."""
     trust: bool = False
     """Whether commands and pickles may run."""
-
-
-def is_secured() -> bool:
-    """Tell whether ``WDS_SECURE`` forbids commands, pickles and local files, whatever the program says.
-
-    >>> is_secured()
-    False
-    """
-    return settings.variable("WDS_SECURE") not in (None, "", "0")
 
 
 class ShardReader:
@@ -97,7 +89,7 @@ class ShardReader:
     def samples(self, piece: Piece) -> Iterator[Sample]:
         """Yield the samples of a shard, with where they are from."""
         url = piece.url
-        _check_secured(url)
+        check_url(url)
         if self.options.verbose:
             sys.stderr.write(f"# reading {display(url)}\n")
         extra = self._extra(url)
@@ -123,7 +115,7 @@ class ShardReader:
                 keep=self._keep,
                 rename=None if rename == _Names() else rename,
                 cache=_cache(options),
-                trust=options.trust and not is_secured(),
+                trust=trusted(options.trust),
             )
         return self._opened
 
@@ -204,8 +196,3 @@ def _cache(options: ReadOptions) -> ShardCache | None:
     if size == -1:
         return ShardCache(folder, settings.current().cache_size)
     return ShardCache(folder, settings.parse_bytes(size))
-
-
-def _check_secured(url: str) -> None:
-    if is_secured() and scheme(url) in ("file", "pipe"):
-        raise TrustError(f"WDS_SECURE is set, which forbids local files and commands: {display(url)}")

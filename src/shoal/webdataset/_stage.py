@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from shoal.webdataset._handlers import Handler, goes_on
 
-__all__ = ["Stage", "attempt", "place"]
+__all__ = ["Stage", "attempt", "each", "place"]
 
 Stage: TypeAlias = Callable[[Iterable[Any]], Iterable[Any]]
 
@@ -29,6 +29,15 @@ def attempt(function: Callable[[Any], Any], samples: Iterable[Any], handler: Han
                 continue
             return
         yield sample, result
+
+
+def each(samples: Iterable[Any], f: Callable[[Any], Any], handler: Handler) -> Iterator[Any]:
+    """Yield what a function makes of each sample; the handler decides about failures.
+
+    >>> list(each(["1", "2"], int, handler=print))
+    [1, 2]
+    """
+    return (result for _, result in attempt(f, samples, handler))
 
 
 def place(sample: Any) -> str:

@@ -18,10 +18,11 @@ from shoal.webdataset._filters import associated, field_names, to_tuple
 from shoal.webdataset._filters import map as mapped
 from shoal.webdataset._handlers import Handler
 from shoal.webdataset._random import generator
-from shoal.webdataset._read import ReadOptions, ShardReader, is_secured
+from shoal.webdataset._read import ReadOptions, ShardReader
 from shoal.webdataset._split import Piece
 from shoal.webdataset._stage import Stage
 from shoal.webdataset._stream import mixed
+from shoal.webdataset._trust import trusted
 
 __all__ = ["SampleOptions", "ShardStages"]
 
@@ -109,7 +110,7 @@ class ShardStages:
 
 def _before_shuffle(options: SampleOptions, handler: Handler, trust: bool) -> Iterator[Stage]:
     if options.container is not None:
-        decoding = DecodeOptions(trust=trust and not is_secured())
+        decoding = DecodeOptions(trust=trusted(trust))
         yield mapped(partial(unpacked, container=options.container, options=decoding), handler)
     if options.decodes and options.container != "ten":
         yield mapped(sample_decoder(options.decoder, trust), handler)

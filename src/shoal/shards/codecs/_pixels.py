@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from shoal._optional import is_tensor
 from shoal.errors import EncodeError
-from shoal.shards.codecs._torch import channels_last, is_tensor
+from shoal.shards.codecs._torch import channels_last
 
 __all__ = ["to_image"]
 

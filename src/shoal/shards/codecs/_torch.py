@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-__all__ = ["TorchCodec", "channels_first", "channels_last", "is_tensor"]
+__all__ = ["TorchCodec", "channels_first", "channels_last"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +60,6 @@ def channels_last(tensor: torch.Tensor) -> NDArray[Any]:
             "use tensor.permute(2, 0, 1) on (height, width, channels), or pass tensor.numpy()"
         )
     return tensor.detach().cpu().numpy()
-
-
-def is_tensor(value: Any) -> bool:
-    """Tell whether a value is a torch tensor, without importing torch for values that are not."""
-    return any(kind.__module__ == "torch" and kind.__name__ == "Tensor" for kind in type(value).__mro__)
 
 
 def _library() -> Any:
