@@ -1,0 +1,43 @@
+"""Fingerprints of an order: which sample was delivered as which output of which lane."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.order._keys import Hashes, combine, combine_one
+
+__all__ = ["add_one_to_digest", "add_to_digests", "merge_digests"]
+
+_MODULUS = 2**64
+
+
+def add_one_to_digest(digest: int, sample_id: int, index: int) -> int:
+    """Take one output of a lane into its digest.
+
+    >>> add_one_to_digest(0, 5, 1) != add_one_to_digest(0, 5, 2)
+    True
+    """
+    return (digest + combine_one(sample_id, index)) % _MODULUS
+
+
+def add_to_digests(digests: Hashes, lanes: NDArray[np.int64], ids: Hashes, indexes: NDArray[np.int64]) -> None:
+    """Take outputs of many lanes into the digests of their lanes, in place.
+
+    >>> digests = np.zeros(2, np.uint64)
+    >>> add_to_digests(digests, np.array([1]), np.array([5], np.uint64), np.array([1]))
+    >>> int(digests[1]) == add_one_to_digest(0, 5, 1)
+    True
+    """
+    np.add.at(digests, lanes, combine(ids, indexes))
+
+
+def merge_digests(digests: Iterable[int]) -> str:
+    """Make one digest of those of several lanes or ranks; the order in which they are given does not matter.
+
+    >>> merge_digests([1, 2]) == merge_digests([2, 1]) == '0000000000000003'
+    True
+    """
+    return f"{sum(digests) % _MODULUS:016x}"
