@@ -10,7 +10,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from shoal.errors import UrlChangedError, UrlError, UrlNotFoundError
-from shoal.files import open_read, open_write, stat
+from shoal.files import open_read, open_seekable, open_write, stat
 from support.files import body
 
 BODY = body(1_000_000)
@@ -69,6 +69,15 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[BreakingFileSystem]]
     yield BreakingFileSystem
     for kept in (BreakingFileSystem.breaks, BreakingFileSystem.offsets, BreakingFileSystem.failures):
         kept.clear()
+
+
+def test_a_broken_range_goes_on_at_its_byte(store: type[BreakingFileSystem]) -> None:
+    store.breaks[:] = [200_000, 200_000, 700_000]
+    with open_seekable("breaking://a.tar") as file:
+        for begin, end in [(100_000, 300_000), (600_000, 800_000), (0, 100_000)]:
+            file.seek(begin)
+            assert file.read(end - begin) == BODY[begin:end]
+    assert store.offsets == [100_000, 200_000, 200_000, 600_000, 700_000, 0]
 
 
 def test_a_broken_read_goes_on_at_its_byte(store: type[BreakingFileSystem]) -> None:

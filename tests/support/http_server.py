@@ -53,6 +53,7 @@ class FaultyServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.resources: dict[str, Resource] = {}
         self.requests: list[Request] = []
+        self.connections = 0
         self.stopping = threading.Event()
         self.guard = threading.Lock()
 
@@ -68,6 +69,17 @@ class FaultyServer(ThreadingHTTPServer):
         return [
             request.range for request in self.requests if path in (None, request.path) and request.range != "bytes=0-0"
         ]
+
+    def asked(self, path: str) -> int:
+        """The bytes that transfers asked for, each of which must have said where it ends."""
+        spans = [re.fullmatch(r"bytes=(\d+)-(\d+)", text or "") for text in self.ranges(path)]
+        assert all(spans), "a transfer has no end"
+        return sum(int(span[2]) - int(span[1]) + 1 for span in spans if span is not None)
+
+    def process_request(self, request: object, client_address: object) -> None:
+        """Count the connections; each of them may bring many requests."""
+        self.connections += 1
+        super().process_request(request, client_address)  # type: ignore[arg-type]
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Clients that go away are part of the game."""

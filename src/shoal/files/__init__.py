@@ -9,7 +9,7 @@ A URL is a local path, ``file:``, ``http(s)://``, anything fsspec knows (``s3://
 
 from shoal.files._cache import CachedFile, CacheStatistics, ShardCache
 from shoal.files._expand import expand
-from shoal.files._open import open_read, stat, stat_open
+from shoal.files._open import open_read, open_seekable, stat, stat_open
 from shoal.files._remote import UrlInfo
 from shoal.files._urls import display, local_path, scheme
 from shoal.files._write import Target, open_write
@@ -24,6 +24,7 @@ __all__ = [
     "expand",
     "local_path",
     "open_read",
+    "open_seekable",
     "open_write",
     "scheme",
     "stat",

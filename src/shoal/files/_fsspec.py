@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import io
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +21,8 @@ __all__ = ["FsspecRemote", "filesystem", "info_of", "translated"]
 
 #: One request of a store that reads in blocks; large enough that its latency does not count.
 _BLOCK = 8 << 20
+#: What such a store may read beyond a range that was asked for.
+_RANGE_BLOCK = 1 << 16
 
 #: What filesystems call an identity, the strongest first.
 _VERSIONS = (
@@ -51,18 +54,18 @@ class FsspecRemote:
     def __init__(self, url: str) -> None:
         self.url = url
         self._fs, self._path = filesystem(url)
+        self._ranges: tuple[Any, UrlInfo] | None = None
 
-    def connect(self, offset: int) -> Part:
-        """Open the object at ``offset``."""
+    def connect(self, offset: int, stop: int | None = None) -> Part:
+        """Open the object at ``offset``; for ranges it is opened once, because that is a request of its own."""
         try:
-            # Size and version must be those of now, not those of a listing that somebody made an hour ago.
-            self._fs.invalidate_cache(self._path)
-            file = self._fs.open(self._path, "rb", block_size=_BLOCK)
-            info = info_of(getattr(file, "details", None) or self._fs.info(self._path))
+            file, info = self._opened(_BLOCK) if stop is None else self._ranges or self._opened(_RANGE_BLOCK)
             file.seek(offset)
         except Exception as error:
             raise translated(error, self.url) from safe_cause(error)
-        return Part(offset, info, lambda view: self._readinto(file, view), file.close)
+        if stop is not None:
+            self._ranges = file, info
+        return Part(offset, info, lambda view: self._readinto(file, view), file.close if stop is None else _keep)
 
     def info(self) -> UrlInfo:
         """Ask for size and version."""
@@ -73,15 +76,31 @@ class FsspecRemote:
             raise translated(error, self.url) from safe_cause(error)
 
     def close(self) -> None:
-        """Do nothing: filesystems are kept and shared by fsspec."""
+        """Close the file that ranges were read from; filesystems are kept and shared by fsspec."""
+        ranges, self._ranges = self._ranges, None
+        if ranges is not None:
+            ranges[0].close()
+
+    def _opened(self, block: int) -> tuple[Any, UrlInfo]:
+        # Size and version must be those of now, not those of a listing that somebody made an hour ago.
+        self._fs.invalidate_cache(self._path)
+        file = self._fs.open(self._path, "rb", block_size=block)
+        info = info_of(getattr(file, "details", None) or self._fs.info(self._path))
+        # The file of a memory:// URL is the object itself, one for all its readers, with a single position.
+        return (io.BytesIO(file.getvalue()) if isinstance(file, io.BytesIO) else file), info
 
     def _readinto(self, file: Any, view: memoryview) -> int:
         try:
             data = file.read(len(view))
         except Exception as error:
+            self._ranges = None
             raise translated(error, self.url) from safe_cause(error)
         view[: len(data)] = data
         return len(data)
+
+
+def _keep() -> None:
+    """Leave a file open for the next range."""
 
 
 def info_of(details: Mapping[str, Any]) -> UrlInfo:

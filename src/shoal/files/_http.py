@@ -31,9 +31,9 @@ class HttpRemote:
         self._session = requests.Session()
         self._timeout = current().timeout or None
 
-    def connect(self, offset: int) -> Part:
-        """Ask for the bytes from ``offset`` on."""
-        response = self._get(f"bytes={offset}-" if offset else None)
+    def connect(self, offset: int, stop: int | None = None) -> Part:
+        """Ask for the bytes from ``offset`` on, or for those before ``stop``."""
+        response = self._get(_span(offset, stop))
         try:
             return self._part(response, offset)
         except BaseException:
@@ -46,7 +46,7 @@ class HttpRemote:
         try:
             return self._part(response, 0).info
         finally:
-            response.close()
+            _finish(response, left=1)
 
     def close(self) -> None:
         """Close the connections."""
@@ -77,7 +77,8 @@ class HttpRemote:
                 "its ranges cannot be relied on",
             )
         version = response.headers.get("ETag") or response.headers.get("Last-Modified")
-        return Part(first or 0, UrlInfo(size, version), lambda view: self._readinto(response, view), response.close)
+        info = UrlInfo(size, version)
+        return Part(first or 0, info, lambda view: self._readinto(response, view), lambda: _finish(response))
 
     def _readinto(self, response: requests.Response, view: memoryview) -> int:
         raw: Any = response.raw
@@ -127,6 +128,26 @@ def retry_after(value: str | None) -> float:
         return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
     except ValueError:
         return 0.0
+
+
+def _span(offset: int, stop: int | None) -> str | None:
+    """Write the Range header.
+
+    >>> _span(0, None), _span(7, None), _span(0, 10)
+    (None, 'bytes=7-', 'bytes=0-9')
+    """
+    if stop is not None:
+        return f"bytes={offset}-{stop - 1}"
+    return f"bytes={offset}-" if offset else None
+
+
+def _finish(response: requests.Response, left: int = 0) -> None:
+    """Let go of a response; its connection serves the next one if no more than so many bytes of the body are left."""
+    raw: Any = response.raw
+    length = response.headers.get("Content-Length", "")
+    if length.isdigit() and int(length) - raw.tell() <= left:
+        raw.drain_conn()
+    response.close()
 
 
 def _place(response: requests.Response) -> tuple[int | None, int | None]:

@@ -1,4 +1,4 @@
-"""Opening a URL for reading, and asking how large it is."""
+"""Opening a URL for reading, forward or anywhere in it, and asking how large it is."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from shoal.errors import UrlError, UrlNotFoundError
 from shoal.files._pipe import PipeReader, check_trust, start
+from shoal.files._ranges import RangeReader
 from shoal.files._remote import Remote, ResumingReader, UrlInfo, remote_info
 from shoal.files._urls import display, is_http, is_pipe, local_path
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = ["local_error", "open_read", "stat", "stat_open"]
+__all__ = ["local_error", "open_read", "open_seekable", "stat", "stat_open"]
 
 _BUFFER = 1 << 18
 
@@ -51,6 +52,33 @@ def open_read(
         reader = PipeReader(url, start(url, stdout=subprocess.PIPE))
         return _skipped(io.BufferedReader(reader, _BUFFER), offset)
     return _open_remote(url, offset, expect)
+
+
+def open_seekable(url: str | os.PathLike[str], *, expect: UrlInfo | None = None) -> io.BufferedIOBase:
+    """Open a URL for reading here and there: what is read is fetched, and little else.
+
+    Breaks are mended as `open_read` mends them. What nobody can seek in (``pipe:``, ``-``, a server that knows no
+    ranges) is an error; with ``expect`` it must be the object that `stat` told about. Not for several threads at once.
+
+    >>> import fsspec
+    >>> fsspec.filesystem("memory").pipe_file("/doc/a.bin", b"0123456789")
+    >>> with open_seekable("memory://doc/a.bin") as file:
+    ...     file.seek(-3, 2), file.read(), file.seek(2), file.read(2)
+    (7, b'789', 2, b'23')
+    """
+    url = os.fspath(url)
+    path = local_path(url)
+    if path is not None and _local_info(path).size is not None:
+        return _open_local(path, 0)
+    if path is not None or url == "-" or is_pipe(url):
+        text = f"{display(url)} is a stream, in which nobody can seek; write it to a file first"
+        raise UrlError(text, url=display(url))
+    remote = _remote(url)
+    try:
+        return RangeReader(remote, remote_info(remote) if expect is None else expect)
+    except BaseException:
+        remote.close()
+        raise
 
 
 def stat(url: str | os.PathLike[str]) -> UrlInfo:

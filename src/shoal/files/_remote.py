@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from shoal.errors import UrlChangedError
+from shoal.errors import UrlChangedError, UrlError
 from shoal.files._retry import Attempts, Broken
 from shoal.files._urls import display
 
@@ -47,8 +47,8 @@ class Remote(Protocol):
 
     url: str
 
-    def connect(self, offset: int) -> Part:
-        """Ask for the bytes from ``offset`` on; the part may start earlier where that is impossible."""
+    def connect(self, offset: int, stop: int | None = None) -> Part:
+        """Ask for the bytes from ``offset`` on, or for those before ``stop``; a part may start earlier or end later."""
 
     def info(self) -> UrlInfo:
         """Ask for size and version."""
@@ -68,16 +68,19 @@ def remote_info(remote: Remote) -> UrlInfo:
 
 
 class ResumingReader(io.RawIOBase):
-    """A stream that goes on at the byte where it broke.
+    """A stream that goes on at the byte where it broke, to the end of the object or to byte ``stop``.
 
     The size and version seen first hold for the whole stream: another object under the same name is an error, because
     the head of one and the tail of another make a file that never existed.
     """
 
-    def __init__(self, remote: Remote, offset: int = 0, expect: UrlInfo | None = None) -> None:
+    def __init__(
+        self, remote: Remote, offset: int = 0, expect: UrlInfo | None = None, *, stop: int | None = None
+    ) -> None:
         super().__init__()
         self._remote = remote
         self._position = offset
+        self._stop = stop
         self._info = expect or UrlInfo()
         self._part: Part | None = None
         self._attempts = Attempts(remote.url, "read")
@@ -99,8 +102,10 @@ class ResumingReader(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        """Read some bytes; 0 means the true end of the object."""
+        """Read some bytes; 0 means the true end of what was asked for."""
         view = memoryview(buffer).cast("B")
+        if self._stop is not None:
+            view = view[: max(self._stop - self._position, 0)]
         while len(view):
             self.connect()
             try:
@@ -128,9 +133,10 @@ class ResumingReader(io.RawIOBase):
         return count
 
     def _connected(self) -> Part:
-        part = self._remote.connect(self._position)
+        part = self._remote.connect(self._position, self._stop)
         try:
             self._check(part.info)
+            self._check_range(part)
             _skip(part, self._position - part.start)
         except BaseException:
             part.close()
@@ -147,6 +153,15 @@ class ResumingReader(io.RawIOBase):
                     url=display(self._remote.url),
                 )
         self._info = UrlInfo(self._info.size if info.size is None else info.size, self._info.version or info.version)
+
+    def _check_range(self, part: Part) -> None:
+        """Refuse to read an object from its beginning for each of its ranges."""
+        if self._stop is not None and part.start < self._position:
+            raise UrlError(
+                f"{display(self._remote.url)} was asked for the bytes from {self._position} to {self._stop} and sends "
+                "all from the first; random access needs ranges, so keep a copy of the file on a local disk",
+                url=display(self._remote.url),
+            )
 
     def _disconnect(self) -> None:
         part, self._part = self._part, None

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import islice, pairwise
-from threading import Lock
 from typing import TypeAlias
 
-from shoal import settings
 from shoal.abc import Block, Sample, Shard, Source
 from shoal.errors import PlanError
-from shoal.files import ShardCache, expand
+from shoal.files import expand, stat
 from shoal.shards import Rename
-from shoal.sources._tar_reader import TarOptions, TarReader, open_tar
+from shoal.sources._cache import Cache, shard_cache
+from shoal.sources._kept import Kept
+from shoal.sources._tar_reader import TarOptions, TarReader, open_tar, shard_version
 
 __all__ = ["TarSource", "Urls"]
 
 Urls: TypeAlias = "str | os.PathLike[str] | Iterable[str | os.PathLike[str]]"
-#: A cache, the folder of one, or True for the one of the settings.
-Cache: TypeAlias = "ShardCache | bool | str | os.PathLike[str] | None"
 
 _BLOCK_SAMPLES = 64
 _BLOCK_BYTES = 16 * 2**20
@@ -46,9 +43,9 @@ class TarSource(Source):
         trust: bool = False,
     ) -> None:
         self.urls = [os.fspath(urls)] if isinstance(urls, str | os.PathLike) else [os.fspath(url) for url in urls]
-        self._options = TarOptions(None if keep is None else frozenset(keep), rename, _shard_cache(cache), trust)
+        self._options = TarOptions(None if keep is None else frozenset(keep), rename, shard_cache(cache), trust)
         self._shards: tuple[Shard, ...] | None = None
-        self._readers = _Readers()
+        self._readers: Kept[TarReader] = Kept(_OPEN_READERS, _one)
 
     def __repr__(self) -> str:
         return f"TarSource({', '.join(map(repr, self.urls[:3]))}{', ...' if len(self.urls) > 3 else ''})"
@@ -68,16 +65,36 @@ class TarSource(Source):
 
     def length(self, shard: Shard) -> int:
         """Count the samples of a shard, reading it once if it has no index yet."""
-        stop = len(self._reader(shard).index()) if shard.stop is None else shard.stop
-        return len(range(shard.start, stop, shard.step))
+        return self._length(shard, self._reader(shard))
 
     def take(self, shard: Shard, indices: Sequence[int]) -> list[Sample]:
         """Read the samples at these positions of a shard, in this order."""
-        positions, length = [shard.start + index * shard.step for index in indices], self.length(shard)
-        if not all(0 <= index < length for index in indices):
+        if not indices:
+            return []
+        reader = self._reader(shard)
+        length = self._length(shard, reader)
+        if min(indices) < 0 or max(indices) >= length:
             wrong = next(index for index in indices if not 0 <= index < length)
             raise IndexError(f"there is no sample {wrong} in shard {shard.url}, which has {length}")
-        return self._reader(shard).take(positions)
+        whole = shard.start == 0 and shard.step == 1
+        return reader.take(indices if whole else [shard.start + index * shard.step for index in indices])
+
+    @property
+    def seekable(self) -> bool:
+        """Whether samples can be picked, as the first shard tells: plain and local or cached, or with an index beside.
+
+        Every rank has to come to the same answer, so an index that this host happens to have does not count.
+        """
+        first = next(iter(self.shards()), None)
+        return first is None or self._reader(first).lets_seek()
+
+    def fingerprint(self, shard: Shard) -> str:
+        """Give the size of a local shard, or the version of a remote one."""
+        return shard_version(shard.url)
+
+    def size(self, shard: Shard) -> int | None:
+        """Give the bytes of a whole shard; those of a range of its samples are not known, nor those of a pipe."""
+        return stat(shard.url).size if shard == Shard(shard.url) else None
 
     def split(self, shard: Shard, parts: int) -> list[Shard]:
         """Cut a shard into ranges where one can seek in it, else deal its samples out in turn."""
@@ -90,27 +107,16 @@ class TarSource(Source):
         starts = (shard.start + part * shard.step for part in range(parts))
         return [Shard(shard.url, start, shard.stop, shard.step * parts) for start in starts]
 
+    def _length(self, shard: Shard, reader: TarReader) -> int:
+        stop = len(reader.index()) if shard.stop is None else shard.stop
+        return len(range(shard.start, stop, shard.step))
+
     def _reader(self, shard: Shard) -> TarReader:
-        return self._readers.get(shard.url, self._options)
+        return self._readers.get(shard.url, lambda: open_tar(shard.url, self._options))
 
 
-class _Readers:
-    """The shards that were last asked for single samples, kept open."""
-
-    def __init__(self) -> None:
-        self._open: OrderedDict[str, TarReader] = OrderedDict()
-        self._lock = Lock()
-
-    def get(self, url: str, options: TarOptions) -> TarReader:
-        with self._lock:
-            reader = self._open.pop(url, None) or open_tar(url, options)
-            self._open[url] = reader
-            while len(self._open) > _OPEN_READERS:
-                self._open.popitem(last=False)[1].close()
-            return reader
-
-    def __reduce__(self) -> tuple[type[_Readers], tuple[()]]:
-        return _Readers, ()  # each process opens its own
+def _one(reader: TarReader) -> int:
+    return 1
 
 
 def _blocks(shard: Shard, samples: Iterator[Sample]) -> Iterator[Block]:
@@ -131,12 +137,3 @@ def _blocks(shard: Shard, samples: Iterator[Sample]) -> Iterator[Block]:
         raise
     if held:
         yield Block(held, (shard,))
-
-
-def _shard_cache(cache: Cache) -> ShardCache | None:
-    if cache is None or cache is False:
-        return None
-    if isinstance(cache, ShardCache):
-        return cache
-    chosen = settings.current()
-    return ShardCache(chosen.cache / "shards" if cache is True else os.fspath(cache), chosen.cache_size)

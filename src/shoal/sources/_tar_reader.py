@@ -18,23 +18,26 @@ from itertools import islice
 from typing import ClassVar
 
 from shoal.abc import Sample
-from shoal.errors import CacheError, IndexFileError, PlanError
+from shoal.errors import CacheError, IndexFileError, PlanError, UrlError
 from shoal.files import ShardCache, UrlInfo, local_path, open_read, scheme, stat, stat_open
 from shoal.shards import (
     Entry,
     Extent,
     IndexBuilder,
+    Lookup,
     MappedTar,
     Payload,
     Rename,
     ShardIndex,
     StreamedTar,
+    beside,
     detect_compression,
     find_index,
     keep_index,
+    load_index,
 )
 
-__all__ = ["TarOptions", "TarReader", "open_tar"]
+__all__ = ["TarOptions", "TarReader", "open_tar", "shard_version"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,10 @@ class TarReader(ABC):
     @abstractmethod
     def take(self, positions: Sequence[int]) -> list[Sample]:
         """Read the samples at these positions, in this order."""
+
+    @abstractmethod
+    def lets_seek(self) -> bool:
+        """Tell whether picking samples is cheap for everyone who reads this shard, on whatever host."""
 
     def index(self) -> ShardIndex:
         """Find the shard's index, or read the shard once to build it."""
@@ -118,9 +125,13 @@ class MappedReader(TarReader):
         super().__init__(url, options, resources)
         self._tar = MappedTar(file, url, options.rename)
         self._mapped = stat_open(file)
+        self._lookup: Lookup | None = None
 
     @property
     def seekable(self) -> bool:
+        return True
+
+    def lets_seek(self) -> bool:
         return True
 
     def samples(self, first: int) -> Iterator[Sample]:
@@ -130,8 +141,9 @@ class MappedReader(TarReader):
         return (self._tar.sample(entry, keep) for entry in islice(self._walk(), first, None))
 
     def take(self, positions: Sequence[int]) -> list[Sample]:
-        index = self.index()
-        return [self._tar.sample(index.entry(position), self._options.keep) for position in positions]
+        if self._lookup is None:
+            self._lookup = Lookup(self.index())
+        return self._tar.picked_samples(self._lookup, positions, self._options.keep)
 
     def _entries_for_index(self) -> Iterator[object]:
         return self._walk()
@@ -162,6 +174,14 @@ class StreamReader(TarReader):
     def seekable(self) -> bool:
         index = self._find_index()
         return index is not None and index.seekable
+
+    def lets_seek(self) -> bool:
+        if not _is_lasting(self.url) or local_path(self.url) is not None:
+            return False  # a pipe, or a compressed file
+        try:
+            return load_index(beside(self.url)).seekable
+        except (UrlError, IndexFileError):
+            return False
 
     def samples(self, first: int) -> Iterator[Sample]:
         index = self._find_index() if first else None
@@ -225,6 +245,14 @@ def open_tar(url: str, options: TarOptions) -> TarReader:
                 if detect_compression(file)[0] is None:
                     return MappedReader(url, options, resources.pop_all(), file)
         return StreamReader(url, options, resources.pop_all(), path)
+
+
+def shard_version(url: str) -> str:
+    """Give a text that changes when a shard does: the size of a file, the version of a remote object."""
+    if not _is_lasting(url):
+        return ""
+    info = stat(url)
+    return str(info.size) if local_path(url) is not None else info.version or str(info.size)
 
 
 def _is_lasting(url: str) -> bool:
