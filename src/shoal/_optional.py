@@ -7,7 +7,7 @@ from types import ModuleType
 
 from shoal.errors import MissingExtraError
 
-__all__ = ["EXTRAS", "is_tensor", "require"]
+__all__ = ["EXTRAS", "is_tensor", "require", "tensor_library"]
 
 #: top-level module -> the extra of ``shoal`` that brings it
 EXTRAS = {
@@ -33,13 +33,27 @@ EXTRAS = {
 }
 
 
+#: where frameworks define their tensors, by top-level module and name -> the framework
+_TENSORS = {("jaxlib", "ArrayImpl"): "jax", ("tensorflow", "EagerTensor"): "tensorflow", ("torch", "Tensor"): "torch"}
+
+
+def tensor_library(value: object) -> str | None:
+    """Name the framework a tensor is of, without importing any; None for everything else.
+
+    >>> tensor_library([1, 2]) is None
+    True
+    """
+    origins = ((kind.__module__.partition(".")[0], kind.__name__) for kind in type(value).__mro__)
+    return next((_TENSORS[origin] for origin in origins if origin in _TENSORS), None)
+
+
 def is_tensor(value: object) -> bool:
     """Tell whether a value is a torch tensor, without importing torch for values that are not.
 
     >>> is_tensor([1, 2])
     False
     """
-    return any(kind.__module__ == "torch" and kind.__name__ == "Tensor" for kind in type(value).__mro__)
+    return tensor_library(value) == "torch"
 
 
 def require(module: str, purpose: str) -> ModuleType:

@@ -2,26 +2,67 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from shoal._optional import require
 from shoal.abc import Sample
+from shoal.pipeline._memory import as_array, is_number
 
 __all__ = ["stack", "to_torch"]
 
 
 def stack(tensors: list[Any]) -> Any:
-    """Stack tensors of one shape."""
+    """Stack tensors of one shape.
+
+    >>> import torch
+    >>> stack([torch.zeros(3), torch.ones(3)]).shape
+    torch.Size([2, 3])
+    """
     return require("torch", "a batch of tensors").stack(tensors)
 
 
 def to_torch(batch: Sample) -> Sample:
-    """Turn the arrays of a batch into tensors that share their memory."""
+    """Turn arrays of numbers into tensors that share their memory, also those in lists.
+
+    Writing to a tensor writes to the array it came from. Read-only arrays are therefore copied, and so are those in
+    another byte order or with negative strides, which torch does not have. Dates, text and whatever else torch has no
+    type for stay as they are.
+
+    >>> to_torch({"__key__": ["a", "b"], "x": np.zeros((2, 3)), "words": [np.zeros(1), np.zeros(4)]})["x"].shape
+    torch.Size([2, 3])
+    """
     torch = require("torch", 'to="torch"')
-    return {name: torch.from_numpy(value) if _fits(value) else value for name, value in batch.items()}
+    return {name: _converted(torch, value) for name, value in batch.items()}
 
 
-def _fits(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype.kind in "biufc"
+def _converted(torch: ModuleType, value: Any) -> Any:
+    if isinstance(value, list):
+        return [_tensor(torch, each) if isinstance(each, np.ndarray) else each for each in value]
+    value = as_array(value, keep="torch")
+    return _tensor(torch, value) if isinstance(value, np.ndarray) else value
+
+
+def _tensor(torch: ModuleType, array: np.ndarray[Any, Any]) -> Any:
+    if is_number(array.dtype):
+        return torch.from_numpy(_shareable(array))
+    small = _small_type(torch, array.dtype)
+    if small is None:
+        return array
+    return torch.from_numpy(_shareable(array).view(f"u{array.itemsize}")).view(small)
+
+
+def _small_type(torch: ModuleType, dtype: np.dtype[Any]) -> Any:
+    """Find torch's own type for a bfloat16 or float8 of ``ml_dtypes``, which ``from_numpy`` does not know."""
+    found = getattr(torch, dtype.name, None) if dtype.isbuiltin == 2 else None
+    return found if isinstance(found, torch.dtype) and found.is_floating_point else None
+
+
+def _shareable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Give an array that torch can share: itself, or a copy."""
+    whole_steps = all(stride >= 0 and stride % array.itemsize == 0 for stride in array.strides)
+    if array.flags.behaved and array.dtype.isnative and whole_steps:
+        return array
+    return np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
