@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import platform
 from datetime import date
+from itertools import chain
 from pathlib import Path
 
 import webdataset
 
 import shoal
-from benchmarks import tar
+from benchmarks import order, tar
 
 
 def main() -> None:
@@ -18,7 +19,7 @@ def main() -> None:
     machine = f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()}"
     peers = f"shoal {shoal.__version__}, webdataset {webdataset.__version__}"
     parts = [f"# Results\n\n`make bench` on {date.today():%Y-%m-%d}: {machine}; {peers}.\n"]
-    for part in tar.run():
+    for part in chain(tar.run(), order.run()):
         print(part, flush=True)
         parts.append(part)
     Path(__file__).with_name("RESULTS.md").write_text("\n".join(parts))

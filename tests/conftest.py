@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import hypothesis
 import pytest
 
 # The machine may be busy, and time is never a reason to fail.
-hypothesis.settings.register_profile("shoal", deadline=None)
-hypothesis.settings.load_profile("shoal")
+_NO_HURRY = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+hypothesis.settings.register_profile("shoal", **_NO_HURRY)
+hypothesis.settings.register_profile("soak", max_examples=5000, **_NO_HURRY)
+hypothesis.settings.load_profile(os.environ.get("SHOAL_TEST_PROFILE", "shoal"))
 
 #: Helpers of the tests have no examples in them, and some may be imported only once.
 collect_ignore_glob = ["support/*", "fuzz_tar.py"]

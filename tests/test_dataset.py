@@ -29,7 +29,7 @@ from shoal.errors import (
     TrustError,
     UrlNotFoundError,
 )
-from shoal.order import Part, Shuffle, epoch_order, rank_part, slot_owner
+from shoal.order import ElementOrder, Shuffle, Walk
 from shoal.pipeline import Dataset
 from support.tars import END, member, pack, write_shard
 
@@ -373,7 +373,9 @@ def test_a_field_twice_is_an_error_of_iterating(tmp_path: Path) -> None:
 @pytest.mark.parametrize("workers", [-1, "many", 1.5, None])
 def test_a_number_of_workers_that_is_none_is_refused(shards: list[str], workers: Any) -> None:
     with pytest.raises(PlanError, match="workers="):
-        list(shoal.read_tar(shards).run(workers=workers))
+        list(shoal.read_tar(shards).decode().run(workers=workers))
+    with pytest.raises(PlanError, match="workers="):
+        list(shoal.read_tar(shards).decode().filter(bool).run(workers=workers))
     with pytest.raises(PlanError, match="workers="):
         list(shoal.read_tar(shards).decode().loader(2, workers=workers))
 
@@ -417,38 +419,76 @@ class Counting(Source):
         return [{"__key__": str(first + index), "cls": first + index} for index in indices]
 
 
+def epoch_order(lengths: list[int], shuffle: Shuffle | None, epoch: int, passes: int = 1) -> list[int]:
+    """List the samples of an epoch in their order, counted through all shards."""
+    walk = Walk(shuffle, epoch, len(lengths), lanes=64, wrap=passes > 1)
+    found = ElementOrder(walk, lambda shards: np.array(lengths)[shards]).locate(np.arange(passes * sum(lengths)))
+    starts = np.cumsum([0, *lengths])
+    return (starts[found.shards] + found.offsets).tolist()  # type: ignore[no-any-return]
+
+
 LENGTHS = st.lists(st.integers(0, 12), min_size=1, max_size=6).filter(any)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100)
 @given(
     lengths=LENGTHS,
     batch_size=st.integers(1, 9),
     world=st.integers(1, 5),
+    lanes=st.sampled_from([5, 8, 64]),
     shuffle=st.sampled_from(SHUFFLES),
-    filtered=st.booleans(),
 )
 def test_every_world_gets_the_same_global_batches_in_equal_steps(
-    lengths: list[int], batch_size: int, world: int, shuffle: Shuffle | None, filtered: bool
+    lengths: list[int], batch_size: int, world: int, lanes: int, shuffle: Shuffle | None
 ) -> None:
     world = min(world, batch_size)
-    dataset = shuffled(Dataset(Counting(lengths)), shuffle)
-    expected = list(range(sum(lengths)))
-    if filtered:
-        dataset = dataset.filter(lambda s: s["cls"] % 4 != 1)
-        expected = [number for number in expected if number % 4 != 1]
+    dataset = shuffled(Dataset(Counting(lengths)), shuffle).lanes(lanes)
     alone = dataset.loader(batch_size, workers=0)
     ranks = [dataset.loader(batch_size, rank=rank, world_size=world, workers=0) for rank in range(world)]
+    assert {loader.steps for loader in (alone, *ranks)} == {-(-sum(lengths) // batch_size)}
     for _ in range(2):
         whole = [real(batch) for batch in alone]
         parts = [list(rank) for rank in ranks]
-        assert sorted(number for batch in whole for number in batch) == expected
-        assert {len(part) for part in parts} == {len(whole)}
+        assert sorted(number for batch in whole for number in batch) == list(range(sum(lengths)))
+        assert {len(part) for part in parts} == {len(whole)} == {alone.steps}
         for step, batch in enumerate(whole):
             assert len(batch) == batch_size or step == len(whole) - 1
             assert sorted(number for part in parts for number in real(part[step])) == sorted(batch)
             assert len({len(part[step]["cls"]) for part in parts}) == 1
             assert all(len(part[step]["__key__"]) == len(part[step]["cls"]) for part in parts)
+
+
+@settings(max_examples=60)
+@given(
+    lengths=LENGTHS,
+    batch_size=st.integers(2, 9),
+    world=st.integers(2, 5),
+    lanes=st.integers(2, 9),
+    shuffle=st.sampled_from(SHUFFLES),
+)
+def test_ranks_share_filtered_batches_where_the_steps_are_given(
+    lengths: list[int], batch_size: int, world: int, lanes: int, shuffle: Shuffle | None
+) -> None:
+    """Lanes end at different times then, and batches have holes."""
+    lanes = min(lanes, batch_size)
+    world = min(world, lanes)
+    dataset = shuffled(Dataset(Counting(lengths)), shuffle).lanes(lanes).filter(lambda s: s["cls"] % 4 != 1)
+    alone = dataset.loader(batch_size, workers=0)
+    assert alone.steps is None
+    whole, slots = [], 0
+    for batch in alone:
+        whole.append(real(batch))
+        slots = alone.state_dict()["slot"]
+    assert sorted(number for batch in whole for number in batch) == [n for n in range(sum(lengths)) if n % 4 != 1]
+    steps = slots // batch_size
+    options = {"world_size": world, "workers": 0}
+    parts = [list(dataset.loader(batch_size, rank=rank, steps=steps, **options)) for rank in range(world)]
+    assert {len(part) for part in parts} == {steps}
+    together = [sorted(number for part in parts for number in real(part[step])) for step in range(steps)]
+    assert [batch for batch in together if batch] == [sorted(batch) for batch in whole]
+    assert all(len({len(part[step]["cls"]) for part in parts}) == 1 for step in range(steps))
+    with pytest.raises(PlanError, match=r"Give steps=, or start torch\.distributed"):
+        next(iter(dataset.loader(batch_size, rank=0, **options)))
 
 
 @settings(max_examples=60, deadline=None)
@@ -482,17 +522,16 @@ def test_wrapping_goes_on_with_the_next_epoch_until_the_steps_are_done(
     options = {"world_size": world, "steps": steps, "end": "wrap", "workers": 0}
     parts = [list(dataset.loader(batch_size, rank=rank, **options)) for rank in range(world)]
     assert {len(part) for part in parts} == {steps}
-    stream: list[int] = []
-    for epoch in range(steps * batch_size // sum(lengths) + 1):
-        stream += epoch_order(lengths, shuffle, epoch).tolist()
+    stream = epoch_order(lengths, shuffle, 0, passes=steps * batch_size // sum(lengths) + 2)
     for step in range(steps):
         rows = sorted(number for part in parts for number in real(part[step]))
         assert rows == sorted(stream[step * batch_size : (step + 1) * batch_size])
 
 
 def test_a_world_larger_than_the_dataset_takes_equal_steps_too() -> None:
-    for dataset in (Dataset(Counting([1])), Dataset(Counting([3])).filter(lambda s: s["cls"] == 1)):
-        parts = [list(dataset.loader(4, rank=rank, world_size=4, workers=0)) for rank in range(4)]
+    filtered = Dataset(Counting([3])).filter(lambda s: s["cls"] == 1)
+    for dataset, steps in ((Dataset(Counting([1])), None), (filtered, 1)):
+        parts = [list(dataset.loader(4, rank=rank, world_size=4, steps=steps, workers=0)) for rank in range(4)]
         assert [len(part) for part in parts] == [1, 1, 1, 1]
         assert sum(len(real(part[0])) for part in parts) == 1
         assert all(part[0]["cls"].tolist() == [parts[0][0]["cls"][0]] for part in parts)
@@ -504,7 +543,7 @@ def test_shards_are_loaded_like_any_source(shards: list[str]) -> None:
         for workers in (0, 2):
             loader = dataset.loader(16, workers=workers)
             order = [number for batch in loader for number in real(batch)]
-            assert order == epoch_order([7, 0, 100, 1, 30], shuffle, 0).tolist()
+            assert order == epoch_order([7, 0, 100, 1, 30], shuffle, 0)
             assert sorted(order) == list(range(138))
         parts = [list(dataset.loader(16, rank=rank, world_size=3)) for rank in range(3)]
         assert sorted(number for part in parts for batch in part for number in real(batch)) == list(range(138))
@@ -539,39 +578,6 @@ def test_unshuffled_epochs_are_the_same_and_a_break_begins_the_next_one() -> Non
     assert [real(batch) for batch in loader] == first
 
 
-def test_windows_bound_how_far_samples_travel() -> None:
-    lengths = [10] * 12
-    order = epoch_order(lengths, Shuffle("shards", seed=1, window=3), 0) // 10
-    for at in range(0, 12, 3):
-        assert len(set(order[at * 10 : (at + 3) * 10].tolist())) == 3
-
-
-@settings(max_examples=200, deadline=None)
-@given(
-    lengths=st.lists(st.integers(0, 30), max_size=8),
-    seed=st.integers(),
-    epoch=st.integers(0, 10**6),
-    window=st.integers(1, 9),
-)
-def test_an_epochs_order_is_a_permutation(lengths: list[int], seed: int, epoch: int, window: int) -> None:
-    for mode in ("full", "shards"):
-        order = epoch_order(lengths, Shuffle(mode, seed, window), epoch)
-        assert sorted(order.tolist()) == list(range(sum(lengths)))
-        assert order.dtype == np.int64
-
-
-@settings(max_examples=200, deadline=None)
-@given(batch_size=st.integers(1, 200), world=st.integers(1, 64), step=st.integers(0, 50))
-def test_ranks_share_a_batch_without_gap_or_overlap(batch_size: int, world: int, step: int) -> None:
-    world = min(world, batch_size)
-    parts = [rank_part(step, Part(batch_size, rank, world)) for rank in range(world)]
-    slots = sorted(slot for mine, _ in parts for slot in mine.tolist())
-    assert slots == list(range(step * batch_size, (step + 1) * batch_size))
-    assert {size for _, size in parts} == {max(len(mine) for mine, _ in parts)}
-    for rank, (mine, _) in enumerate(parts):
-        assert all(slot_owner(slot, Part(batch_size, rank, world)) == rank for slot in mine.tolist())
-
-
 def test_steps_limit_an_epoch() -> None:
     loader = Dataset(Counting([10])).loader(3, steps=2, workers=0)
     assert [real(batch) for batch in loader] == [[0, 1, 2], [3, 4, 5]]
@@ -579,9 +585,13 @@ def test_steps_limit_an_epoch() -> None:
 
 
 def test_an_empty_dataset_has_no_batches() -> None:
-    for options in ({}, {"end": "drop"}, {"end": "wrap", "steps": 5}, {"world_size": 2}):
-        assert list(Dataset(Counting([0, 0])).loader(2, workers=0, **options)) == []
-        assert list(Dataset(Counting([4])).filter(lambda s: False).loader(2, workers=0, **options)) == []
+    empty, emptied = Dataset(Counting([0, 0])), Dataset(Counting([4])).filter(lambda s: False)
+    for options in ({}, {"end": "drop"}, {"end": "wrap", "steps": 5}, {"steps": 5}):
+        assert list(empty.loader(2, workers=0, **options)) == []
+        assert list(emptied.loader(2, workers=0, **options)) == []
+    assert list(empty.loader(2, rank=1, world_size=2, workers=0)) == []
+    with pytest.raises(PlanError, match="no sample at all, so nothing to pad batches with"):
+        list(emptied.loader(2, rank=1, world_size=2, steps=5, workers=0))
 
 
 def test_padding_is_masked_and_only_where_there_is_some() -> None:
@@ -612,9 +622,9 @@ def test_batches_can_be_torch_tensors(tmp_path: Path) -> None:
         ({"batch_size": 0}, "batch_size"),
         ({"batch_size": 4, "rank": 2, "world_size": 2}, "rank 2"),
         ({"batch_size": 4, "rank": -1}, "rank -1"),
-        ({"batch_size": 4, "world_size": 5}, "world_size 5"),
-        ({"batch_size": 100, "world_size": 65}, "world_size 65"),
-        ({"batch_size": 4, "world_size": 0}, "rank 0"),
+        ({"batch_size": 4, "rank": 0, "world_size": 5}, "world_size 5"),
+        ({"batch_size": 100, "rank": 0, "world_size": 65}, "world_size 65"),
+        ({"batch_size": 4, "world_size": 2}, "needs rank="),
         ({"batch_size": 4, "end": "stop"}, "'pad', 'drop', 'wrap'"),
         ({"batch_size": 4, "end": "wrap"}, "steps="),
         ({"batch_size": 4, "steps": -1}, "negative"),
@@ -627,25 +637,40 @@ def test_options_that_cannot_work_are_refused_at_once(options: dict[str, Any], w
         Dataset(Counting([4])).loader(**options)
 
 
+def test_a_loader_of_batches_joins_those_of_several_lanes() -> None:
+    batches = list(Dataset(Counting([8])).lanes(2).batch(2).loader(2, workers=0))
+    assert [batch["cls"].tolist() for batch in batches] == [[0, 2, 1, 3], [4, 6, 5, 7]]
+    assert [batch["__key__"] for batch in batches] == [["0", "2", "1", "3"], ["4", "6", "5", "7"]]
+
+
 def test_shuffles_that_do_not_exist_are_refused() -> None:
     dataset = Dataset(Counting([4]))
     with pytest.raises(PlanError, match="'shards' and 'full'"):
         dataset.shuffle("buffer")
     with pytest.raises(PlanError, match="at least 1"):
         dataset.shuffle("shards", window=0)
-    with pytest.raises(PlanError, match="batched already"):
-        dataset.batch(2).loader(2)
 
 
-def test_a_source_without_lengths_cannot_be_shuffled() -> None:
-    class Stream(Source):
-        def shards(self) -> list[Shard]:
-            return [Shard("s")]
+class Stream(Source):
+    """Two shards that can only be read forward."""
 
-        def open(self, shard: Shard, start: int = 0) -> Iterator[Block]:
-            yield Block([{"__key__": "a", "cls": 1}], (shard,))
+    def shards(self) -> list[Shard]:
+        return [Shard("0"), Shard("10")]
 
-    assert classes(Dataset(Stream())) == [1]
-    assert [real(batch) for batch in Dataset(Stream()).loader(1)] == [[1]]
+    def open(self, shard: Shard, start: int = 0) -> Iterator[Block]:
+        numbers = range(int(shard.url) + start, int(shard.url) + 3)
+        yield Block([{"__key__": str(number), "cls": number} for number in numbers], (shard,))
+
+
+def test_a_source_without_lengths_is_shuffled_by_whole_shards_only() -> None:
+    everything = [0, 1, 2, 10, 11, 12]
+    dataset = Dataset(Stream())
+    assert classes(dataset) == everything
+    assert [real(batch) for batch in dataset.loader(6, workers=0)] == [everything]
+    (epoch,) = ([real(batch) for batch in dataset.shuffle("shards").lanes(2).loader(6, workers=0)],)
+    assert sorted(number for batch in epoch for number in batch) == everything
+    assert [number // 10 for number in epoch[0][:2]] in ([0, 1], [1, 0])
     with pytest.raises(PlanError, match="cannot tell the lengths"):
-        list(Dataset(Stream()).shuffle("full").loader(1))
+        list(dataset.shuffle("full").loader(1))
+    with pytest.raises(PlanError, match="Give steps="):
+        list(dataset.loader(2, rank=0, world_size=2))

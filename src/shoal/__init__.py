@@ -13,20 +13,34 @@ from shoal._lazy import attach
 
 if TYPE_CHECKING:
     from shoal import abc, errors, files, settings, shards, webdataset
-    from shoal.pipeline import Dataset, Loader
-    from shoal.readers import read_tar
+    from shoal.pipeline import Dataset, Loader, mix
+    from shoal.readers import read_arrow, read_parquet, read_tar
 
 __version__ = "0.1.0"
 
-__all__ = ["Dataset", "Loader", "__version__", "abc", "errors", "files", "read_tar", "settings", "shards", "webdataset"]
+__all__ = [
+    "Dataset",
+    "Loader",
+    "__version__",
+    "abc",
+    "errors",
+    "files",
+    "mix",
+    "read_arrow",
+    "read_parquet",
+    "read_tar",
+    "settings",
+    "shards",
+    "webdataset",
+]
 
 __getattr__, __dir__ = attach(
     __name__,
     {
         "errors": (),
         "files": (),
-        "pipeline": ("Dataset", "Loader"),
-        "readers": ("read_tar",),
+        "pipeline": ("Dataset", "Loader", "mix"),
+        "readers": ("read_arrow", "read_parquet", "read_tar"),
         "settings": (),
         "shards": (),
         "abc": (),

@@ -5,6 +5,7 @@ ShoalError
 ├── MissingExtraError        (ImportError)          an optional library is not installed
 ├── TrustError               (ValueError)           unsafe data or command without ``trust=True``
 ├── PlanError                (ValueError)           a dataset, stage or loader is put together wrongly
+├── StateError               (ValueError)           a loader cannot go on from the state it was given
 ├── UrlError                 (OSError)              bytes could not be moved from or to a URL
 │   ├── UrlNotFoundError     (FileNotFoundError)    there is nothing at the URL
 │   ├── UrlChangedError                             the object changed while it was being read
@@ -42,6 +43,7 @@ __all__ = [
     "SettingsError",
     "ShardError",
     "ShoalError",
+    "StateError",
     "TruncatedShardError",
     "TrustError",
     "UnsupportedMemberError",
@@ -71,6 +73,10 @@ class PlanError(ShoalError, ValueError):
     """A dataset, stage or loader is put together in a way that cannot work."""
 
 
+class StateError(ShoalError, ValueError):
+    """A loader was given a state that it cannot go on from: damaged, incomplete, or of another plan."""
+
+
 class UrlError(ShoalError, OSError):
     """Bytes could not be read from or written to a URL."""
 
@@ -95,7 +101,7 @@ class CacheError(UrlError):
 
 
 class ShardError(ShoalError, tarfile.ReadError):
-    """The bytes of a shard are not what the tar format says."""
+    """The bytes of a shard are not what its format says."""
 
     def __init__(
         self, message: str, *, shard: str | None = None, offset: int | None = None, member: str | None = None

@@ -21,11 +21,26 @@ _ENTRIES = {
         "local": "shoal.engines.local:LocalEngine",
     },
     "format": {
+        "arrow": "shoal.pipeline._arrow:to_arrow",
+        "jax": "shoal.pipeline._jax:to_jax",
         "numpy": "shoal.pipeline._collate:to_numpy",
+        "pandas": "shoal.pipeline._pandas:to_pandas",
+        "tensorflow": "shoal.pipeline._tensorflow:to_tensorflow",
         "torch": "shoal.pipeline._torch:to_torch",
     },
+    "adapter": {
+        "torch": "shoal.pipeline.groups._torch:LoaderDataset",
+    },
+    "group": {
+        "torch": "shoal.pipeline.groups._torch:torch_group",
+    },
     "stack": {
+        "jax": "shoal.pipeline._jax:stack",
+        "tensorflow": "shoal.pipeline._tensorflow:stack",
         "torch": "shoal.pipeline._torch:stack",
+    },
+    "worker": {
+        "torch": "shoal.pipeline.groups._torch:torch_worker",
     },
 }
 

@@ -1,24 +1,43 @@
-"""Who runs a plan."""
+"""Who does the work of a plan."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
-from shoal.abc.source import Block, Sample
+__all__ = ["Engine", "Stream"]
 
-__all__ = ["Engine"]
+In = TypeVar("In")
+Out = TypeVar("Out")
+
+
+class Stream(ABC, Generic[In, Out]):
+    """Work that goes in as blocks and comes out in the same order, some of it being done meanwhile."""
+
+    capacity: int
+    """Blocks that may be under way at once; more would only wait."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Count the blocks that were put in and did not come out yet."""
+
+    @abstractmethod
+    def put(self, block: In) -> None:
+        """Hand over a block."""
+
+    @abstractmethod
+    def get(self) -> Out:
+        """Wait for the oldest block and give what became of it, or raise what went wrong with it."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give up what is under way and let go of all workers."""
 
 
 class Engine(ABC):
     """Runs what a plan describes. The plan is data; nothing has been read when it arrives here."""
 
     @abstractmethod
-    def stream(
-        self, blocks: Iterable[Block], stages: Sequence[Any], *, workers: int | str, views: bool = False
-    ) -> Iterator[Sample]:
-        """Send blocks through stages, ``workers`` of them at a time, and yield the samples in the blocks' order.
-
-        Fields that are views into a shard become bytes before user code sees them, unless ``views`` are welcome.
-        """
+    def stream(self, work: Callable[[In], Out], *, workers: int | str) -> Stream[In, Out]:
+        """Start a stream that does ``work`` on blocks, ``workers`` of them at a time; 0 does it while one waits."""

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
 
 __all__ = ["Block", "Sample", "Shard", "Source", "SupportsRandomAccess", "SupportsSplit"]
 
@@ -38,8 +41,14 @@ class Block:
     """
 
     samples: list[Sample]
-    origins: Sequence[Shard]
+    origins: Sequence[Shard] = ()
     """The shard each sample came from; one entry if it is the same for all, none if it is not known."""
+    ids: NDArray[np.uint64] | None = None
+    """A number of its own for each sample, where one is needed."""
+    rows: Sequence[int] | None = None
+    """Which sample of the block that came in each one was made of; None while they are the same."""
+    salt: int = 0
+    """What random stages of this run and epoch are keyed with, beside the ids."""
 
     def origin(self, key: str) -> str | None:
         """Find the URL of the shard that a sample came from, for the text of an error.
@@ -52,6 +61,17 @@ class Block:
         urls = dict.fromkeys(shard.url for sample, shard in pairs if sample["__key__"] == key)
         return " or ".join(urls) or None
 
+    def with_samples(self, samples: list[Sample]) -> Block:
+        """Put another sample in the place of each."""
+        return replace(self, samples=samples)
+
+    def pick(self, places: Sequence[int], samples: list[Sample]) -> Block:
+        """Put samples that were made of those at ``places`` in the place of all."""
+        origins = self.origins if len(self.origins) < 2 else [self.origins[place] for place in places]
+        ids = None if self.ids is None else self.ids[np.asarray(places, np.int64)]
+        rows = places if self.rows is None else [self.rows[place] for place in places]
+        return Block(samples, origins, ids, rows, self.salt)
+
 
 class Source(ABC):
     """A list of shards and a way to open one."""
@@ -63,6 +83,24 @@ class Source(ABC):
     @abstractmethod
     def open(self, shard: Shard, start: int = 0) -> Iterator[Block]:
         """Yield the shard's samples in blocks, from its sample ``start`` on."""
+
+    @property
+    def seekable(self) -> bool:
+        """Whether single samples can be picked out of shards without reading what lies before them."""
+        return isinstance(self, SupportsRandomAccess)
+
+    @property
+    def counted(self) -> bool:
+        """Whether the lengths of shards are known without opening each of them."""
+        return False
+
+    def fingerprint(self, shard: Shard) -> str:
+        """Give a short text that changes when the shard does, as far as can be told without reading it."""
+        return ""
+
+    def size(self, shard: Shard) -> int | None:
+        """Give the bytes of the shard, if they are known without reading it."""
+        return None
 
 
 @runtime_checkable

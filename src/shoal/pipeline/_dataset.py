@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from shoal.abc import Sample, Shard, Source
 from shoal.errors import PlanError
-from shoal.order import Shuffle
+from shoal.order import Batching, Shuffle, ShuffleReport, Weights
+from shoal.pipeline._blocks import BLOCK
+from shoal.pipeline._leaves import lengths_of
 from shoal.pipeline._loader import Loader, LoaderOptions
-from shoal.pipeline._plan import Plan, run, shard_lengths, storage_blocks
-from shoal.pipeline.stages import Batch, Decode, Filter, FlatMap, Map, Select, Stage, Take, describe
+from shoal.pipeline._part import PartOf
+from shoal.pipeline._plan import Mixture, Plan
+from shoal.pipeline._shuffle_report import report_on_shuffles
+from shoal.pipeline._storage import storage_samples
+from shoal.pipeline.gather import Batch, Budget, Length, Pack, Take
+from shoal.pipeline.stages import Decode, Filter, FlatMap, Map, Select, Stage, describe
 from shoal.shards import ShardWriter, WrittenShard
 from shoal.shards.codecs import DecodeOptions
 
-__all__ = ["Dataset"]
+__all__ = ["Dataset", "mix"]
+
+_EXHAUSTED = ("stop", "drop", "wrap")
 
 
 class Dataset:
@@ -39,16 +49,19 @@ class Dataset:
         self._plan = Plan(source) if plan is None else plan
 
     def __repr__(self) -> str:
-        shuffle = [f"shuffle({self._plan.shuffle.mode!r})"] if self._plan.shuffle else []
-        return ".".join([repr(self._plan.source), *map(describe, self._plan.stages), *shuffle])
+        plan = self._plan
+        shuffle = [f"shuffle({plan.shuffle.mode!r})"] if plan.shuffle else []
+        parts = (repr(Dataset._of(component)) for component in plan.components)
+        source = f"mix({', '.join(parts)})" if plan.components else repr(plan.source)
+        return ".".join([source, *map(describe, plan.stages), *shuffle])
 
     def __iter__(self) -> Iterator[Sample]:
         return self.run()
 
     @property
     def shards(self) -> tuple[Shard, ...]:
-        """The shards, in storage order."""
-        return tuple(self._plan.source.shards())
+        """The shards, in storage order; those of a mixture's components one after the other."""
+        return tuple(shard for source in self._plan.sources() for shard in source.shards())
 
     def select(self, *fields: str) -> Dataset:
         """Keep some fields. ``"jpg;jpeg"`` takes the first of them that a sample has, under the first name."""
@@ -70,9 +83,15 @@ class Dataset:
         options = DecodeOptions(images=images, trust=trust)
         return self._then(Decode(options, None if only is None else frozenset(only), dict(codecs or {})))
 
-    def map(self, function: Callable[[Sample], Sample]) -> Dataset:
-        """Turn each sample into another; a result without a key gets that of its sample."""
-        return self._then(Map(function))
+    def map(self, function: Callable[..., Sample], *, random: bool = False) -> Dataset:
+        """Turn each sample into another; a result without a key gets that of its sample.
+
+        With ``random=True`` the function is called as ``function(sample, rng)`` with a numpy generator that follows
+        from the seed of `shuffle`, the epoch, the sample and this stage: a sample is treated alike wherever and
+        whenever it is its turn, and otherwise in the next epoch.
+        """
+        number = self._plan.depth * 1000 + len(self._plan.stages)  # no two stages of a plan have the same
+        return self._then(Map(function, number if random else None))
 
     def filter(self, predicate: Callable[[Sample], bool]) -> Dataset:
         """Keep the samples for which a function is true."""
@@ -83,20 +102,78 @@ class Dataset:
         return self._then(FlatMap(function))
 
     def take(self, count: int) -> Dataset:
-        """Keep the first samples."""
-        if count < 0:
-            raise PlanError(f"take({count}) makes no sense: the count must not be negative")
+        """Keep the first samples; in a loader, the first of each lane."""
         return self._then(Take(count))
 
-    def batch(self, size: int, *, partial: bool = True) -> Dataset:
-        """Stack samples into dicts of arrays; the stages after this one see batches."""
-        if size < 1:
-            raise PlanError(f"a batch has at least 1 sample, not {size}")
-        return self._then(Batch(size, partial))
+    def batch(
+        self,
+        size: int | None = None,
+        *,
+        tokens: int | None = None,
+        bytes: int | None = None,
+        length: Length | None = None,
+        pad: Mapping[str, Any] | None = None,
+        partial: bool = True,
+    ) -> Dataset:
+        """Stack samples into dicts of arrays; the stages after this one see batches.
 
-    def shuffle(self, mode: str = "shards", *, seed: int = 0, window: int = 16) -> Dataset:
-        """Let `loader` shuffle: ``"full"`` over all samples, ``"shards"`` inside windows of shuffled shards."""
-        return self._with(replace(self._plan, shuffle=Shuffle(mode, seed, window)))
+        A batch has ``size`` samples, or as many as fit into a number of ``tokens`` (what ``length`` measures: the
+        length of a field, or what a function tells) or ``bytes``. ``pad`` fills fields of different length up, as in
+        ``{"tokens": 0}``; padding counts as tokens then.
+        """
+        return self._then(Batch(Budget(size, tokens, bytes, length), (), pad, partial))
+
+    def bucket(
+        self,
+        length: Length,
+        boundaries: Iterable[int],
+        *,
+        size: int | None = None,
+        tokens: int | None = None,
+        bytes: int | None = None,
+        pad: Mapping[str, Any] | None = None,
+        partial: bool = True,
+    ) -> Dataset:
+        """Make batches of samples of similar length: each bucket, from one boundary to the next, fills its own."""
+        return self._then(Batch(Budget(size, tokens, bytes, length), tuple(boundaries), pad, partial))
+
+    def pack(self, length: int, fields: str | Iterable[str] = "tokens", **options: Any) -> Dataset:
+        """Fill sequences of one length with several samples; see `shoal.pipeline.gather.Pack` for the options.
+
+        The result has the packed fields, ``segments`` (which sample a token is of, from 1 on; 0 is padding),
+        ``positions`` (where in it), and ``__parts__``: the key and range of each sample.
+        """
+        return self._then(Pack(length, (fields,) if isinstance(fields, str) else tuple(fields), **options))
+
+    def shuffle(
+        self, mode: str = "shards", *, seed: int = 0, window: int = 16, chunk: int = 8, cut: str = "auto"
+    ) -> Dataset:
+        """Let `loader` shuffle: ``"full"`` over all samples, ``"shards"`` inside windows of shuffled shards.
+
+        See `shoal.order.Shuffle` for what the numbers mean, and `shuffle_report` for what they do.
+        """
+        if isinstance(self._plan.source, Mixture):
+            raise PlanError("a mixture is drawn from its components in turn: shuffle these, each by itself")
+        return self._with(replace(self._plan, shuffle=Shuffle(mode, seed, window, chunk, cut)))
+
+    def lanes(self, count: int) -> Dataset:
+        """Set how many lanes `loader` deals samples to: as many ranks as that can share the work at most."""
+        if count < 1:
+            raise PlanError(f"a dataset has at least 1 lane, not {count}")
+        return self._with(replace(self._plan, lanes=count))
+
+    def part(self, index: int, count: int) -> Dataset:
+        """Keep one of ``count`` parts, for programs that run by themselves: every so-manieth shard.
+
+        Ranks of one training need no parts, they share each batch; a loader refuses to split a part again.
+        """
+        if not 0 <= index < count:
+            raise PlanError(f"part {index} is not one of the {count} parts 0 to {count - 1}")
+        if self._plan.part is not None:
+            raise PlanError("the dataset is a part already: a part is not split again")
+        if isinstance(self._plan.source, Mixture):
+            raise PlanError("a mixture has no shards of its own: take parts of its components")
+        return self._with(replace(self._plan, source=PartOf(self._plan.source, index, count), part=(index, count)))
 
     def views(self) -> Dataset:
         """Let fields that are not decoded be read-only memoryviews into their mapped shard, instead of bytes.
@@ -107,17 +184,48 @@ class Dataset:
 
     def count(self) -> int:
         """Count the samples, from the indexes of the shards where no stage drops or adds any."""
-        if self._plan.keeps_count:
-            return sum(shard_lengths(self._plan.source))
-        return sum(1 for _ in self)
+        source = self._plan.source
+        if not self._plan.keeps_count or not isinstance(source, Source):
+            return sum(1 for _ in self)
+        if source.seekable:
+            samples = int(lengths_of(source)(np.arange(len(source.shards()))).sum())
+        else:
+            samples = sum(len(block.samples) for shard in source.shards() for block in source.open(shard))
+        limit = self._plan.with_limit().limit
+        return samples if limit is None else min(samples, limit)
 
     def run(self, *, workers: int | str = 0) -> Iterator[Sample]:
         """Yield the samples in storage order, the work of the stages spread over ``workers`` threads."""
-        return run(self._plan, storage_blocks(self._plan.source), workers)
+        return storage_samples(self._plan, workers)
 
     def loader(self, batch_size: int, **options: Any) -> Loader:
         """Load batches for training; see `Loader` for the options."""
         return Loader(self._plan, LoaderOptions(batch_size, **options))
+
+    def batch_at(self, epoch: int, step: int, batch_size: int, **options: Any) -> Sample:
+        """Make one global batch again, alone: what all ranks together got in a step of a `loader` with these options.
+
+        Where the plan keeps the number of samples, only the samples of this batch are read; else the epoch is gone
+        through up to it.
+        """
+        return self.loader(batch_size, rank=0, world_size=1, **options).batch_at(epoch, step)
+
+    def shuffle_report(self, batch_size: int = 64, *, world_size: int = 1, buffer: int = 1000) -> ShuffleReport:
+        """Say what each way of shuffling would do, before a run: how well it mixes batches, and what it reads for that.
+
+        For comparison it also tells what a shuffle buffer of so many samples over shuffled shards would do. Shards are
+        asked for their lengths and sizes; no sample is read.
+
+        >>> import shoal, tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> with shoal.shards.ShardWriter(f"{folder}/%d.tar", maxcount=100) as writer:
+        ...     for i in range(400):
+        ...         _ = writer.write({"__key__": str(i), "cls": i})
+        >>> report = shoal.read_tar(f"{folder}/{{0..3}}.tar").shuffle("shards").shuffle_report(batch_size=16)
+        >>> report.row("none").shards_in_batch < 1.2 < 3.5 < report.row("shards").shards_in_batch
+        True
+        """
+        return report_on_shuffles(self._plan, Batching(batch_size, world_size, self._plan.lanes, BLOCK, buffer))
 
     def write_tar(
         self,
@@ -141,4 +249,47 @@ class Dataset:
         return self._with(self._plan.then(stage))
 
     def _with(self, plan: Plan) -> Dataset:
-        return Dataset(plan.source, plan=plan)
+        return self._of(plan)
+
+    @classmethod
+    def _of(cls, plan: Plan) -> Dataset:
+        return cls(next(plan.sources()), plan=plan)
+
+
+def mix(
+    datasets: Sequence[Dataset], weights: Sequence[Any] | None = None, *, exhausted: str = "stop", ramp: bool = False
+) -> Dataset:
+    """Draw samples from several datasets in turn, in proportion to weights.
+
+    ``weights`` are numbers, or a schedule over the samples drawn: ``[(0, [9, 1]), (1_000_000, [1, 1])]``, with
+    ``ramp=True`` from point to point in straight lines. A dataset that has no more samples ends the mixture
+    (``"stop"``), leaves it to the others (``"drop"``), or begins again (``"wrap"``). Shares are kept exactly, nothing
+    is random.
+
+    >>> import shoal, tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> for name in "ab":
+    ...     with shoal.shards.TarWriter(f"{folder}/{name}.tar") as writer:
+    ...         for i in range(4):
+    ...             _ = writer.write({"__key__": f"{name}{i}", "cls": i})
+    >>> a, b = (shoal.read_tar(f"{folder}/{name}.tar") for name in "ab")
+    >>> [sample["__key__"] for sample in shoal.mix([a, b], [3, 1])]
+    ['a0', 'a1', 'b0', 'a2', 'a3']
+    """
+    if not datasets:
+        raise PlanError("there is nothing to mix: give at least one dataset")
+    if exhausted not in _EXHAUSTED:
+        raise PlanError(f"exhausted={exhausted!r}; known are {', '.join(map(repr, _EXHAUSTED))}")
+    shares = Weights.of([1] * len(datasets) if weights is None else weights, ramp=ramp)
+    if len(shares) != len(datasets):
+        raise PlanError(f"there are {len(datasets)} datasets and {len(shares)} weights")
+    plans = tuple(dataset._plan for dataset in datasets)
+    parts = {plan.part for plan in plans if plan.part is not None}
+    if len(parts) > 1:
+        raise PlanError(
+            f"these are parts of different kinds ({sorted(parts)}); mix whole datasets or the same part of all"
+        )
+    mixture = Plan(
+        Mixture(plans, shares, exhausted), views=all(plan.views for plan in plans), part=next(iter(parts), None)
+    )
+    return Dataset._of(mixture)

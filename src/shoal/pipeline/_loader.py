@@ -1,24 +1,34 @@
-"""Batches for training, in an order that follows from seed and epoch alone."""
+"""Batches for training: their order follows from seed and epoch alone, from any position, on any number of ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import weakref
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count, islice
+from typing import Any
 
 import numpy as np
 
 from shoal import registry
-from shoal.abc import Block, Sample
-from shoal.errors import PlanError
-from shoal.order import Part, epoch_order, rank_part, slot_owner
-from shoal.pipeline._collate import collate
-from shoal.pipeline._plan import Plan, ordered_blocks, run, shard_lengths, storage_blocks
-from shoal.pipeline.stages import Batch
+from shoal.abc import Sample, Source
+from shoal.errors import PlanError, StateError
+from shoal.order import Part, merge_digests, own_lanes, rank_part
+from shoal.pipeline._assemble import assemble
+from shoal.pipeline._digest import plan_description, plan_weights
+from shoal.pipeline._leaves import lengths_of
+from shoal.pipeline._plan import Plan
+from shoal.pipeline._program import ways_of_reading
+from shoal.pipeline._run import Run, Setting, is_straight, make_run
+from shoal.pipeline._state import Position, differences, merge_states, read_states, state_of
+from shoal.pipeline.groups import Group, current_group, current_worker
 
 __all__ = ["Loader", "LoaderOptions"]
 
 _ENDS = ("pad", "drop", "wrap")
+_REMEMBERED = 16
+# What may become of a batch; the end is the least, so that ranks agree by the highest, or by the least.
+_STOP, _PASS, _GO = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +37,14 @@ class LoaderOptions:
 
     batch_size: int
     """Samples of a batch over all ranks; a rank yields its part of them."""
-    rank: int = 0
-    world_size: int = 1
+    rank: int | None = None
+    """Which rank this is; found by itself under torch.distributed, else 0 of 1."""
+    world_size: int | None = None
     steps: int | None = None
     """Batches an epoch; by default all there are."""
     workers: int | str = "auto"
     end: str = "pad"
-    """What becomes of an incomplete last batch: padded and masked, dropped, or filled from the next epoch."""
+    """What becomes of an incomplete last batch: padded and masked, dropped, or filled from the next pass."""
     to: str = "numpy"
 
     def __post_init__(self) -> None:
@@ -43,19 +54,17 @@ class LoaderOptions:
             raise PlanError('end="wrap" never ends by itself: give steps=')
         if self.steps is not None and self.steps < 0:
             raise PlanError(f"steps={self.steps} must not be negative")
-        _ = self.part
-
-    @property
-    def part(self) -> Part:
-        """The rank's place in the world."""
-        return Part(self.batch_size, self.rank, self.world_size)
+        if (self.rank is None) != (self.world_size is None) and self.world_size not in (None, 1):
+            raise PlanError(f"world_size={self.world_size} needs rank= as well")
+        Part(self.batch_size, self.rank or 0, self.world_size or (self.rank or 0) + 1, lanes=2**62)
 
 
 class Loader:
     """Yields batches: dicts of stacked arrays with ``"__key__"`` and, where rows are padding, ``"__mask__"``.
 
     Iterating runs one epoch, iterating again the next one. Ranks of one world get disjoint parts of the same global
-    batches, in the same number of steps.
+    batches, in the same number of steps. `state_dict` says after which batch the user is, and `load_state_dict` lets a
+    loader of the same plan go on from there, also with another number of ranks or workers or another batch size.
 
     >>> import shoal, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -68,74 +77,283 @@ class Loader:
     """
 
     def __init__(self, plan: Plan, options: LoaderOptions) -> None:
-        if any(isinstance(stage, Batch) for stage in plan.stages):
-            raise PlanError("the dataset is batched already: leave .batch() out and give the loader the batch size")
+        if plan.endless and options.steps is None:
+            raise PlanError('a mixture whose components begin again ("wrap") never ends by itself: give steps=')
         self._plan = plan
         self._options = options
         self._convert = registry.load("format", options.to)
+        self._group: Group | None = None
+        self._part: Part | None = None
+        self._ways: tuple[str, ...] | None = None
+        self._description: dict[str, Any] | None = None
         self.epoch = 0
         """The epoch that iterating runs next."""
+        self._resume: Position | None = None
+        self._new_weights = False
+        self._run: Run | None = None
+        self._received: deque[Position] = deque(maxlen=_REMEMBERED)
+        self._under_way: weakref.ref[Any] | None = None
+        if options.world_size is not None:
+            self._place()
 
     def __iter__(self) -> Iterator[Sample]:
-        epoch, self.epoch = self.epoch, self.epoch + 1
-        batches = self._batches(epoch)
-        return map(self._convert, islice(batches, self._options.steps))
+        self.close()
+        batches = self._next_epoch()
+        self._under_way = weakref.ref(batches)  # whoever leaves early drops it, and with it the workers
+        return batches
 
-    def _batches(self, epoch: int) -> Iterator[Sample]:
-        """Assemble this rank's part of each global batch from the samples in its slots."""
-        part, slots = self._options.part, self._slots(epoch)
+    def close(self) -> None:
+        """End the epoch that is under way, and let go of its workers."""
+        batches = None if self._under_way is None else self._under_way()
+        if batches is not None:
+            batches.close()
+
+    @property
+    def rank(self) -> int:
+        """Which rank this is."""
+        return self._place().rank
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks there are."""
+        return self._place().world_size
+
+    @property
+    def steps(self) -> int | None:
+        """How many batches an epoch has; None if that is not known beforehand. May read the lengths of all shards."""
+        known = self._known_slots()
+        if known is None:
+            return self._options.steps
+        size = self._options.batch_size
+        found = known // size if self._options.end == "drop" else -(-known // size)
+        return found if self._options.steps is None else min(found, self._options.steps)
+
+    def order_digest(self) -> str:
+        """Give a fingerprint of what this rank received of the epoch, and where; see `shoal.order.merge_digests`."""
+        begun = (position.lanes for position in reversed(self._positions()) if position.lanes is not None)
+        return merge_digests(int(mark[1]) for mark in next(begun, {}).values())
+
+    def state_dict(self, step: int | None = None) -> dict[str, Any]:
+        """Say what was received: the batches up to the last one, or up to ``step`` of the epoch, of the last few.
+
+        It can be kept as JSON. Each rank has a state of its own.
+        """
+        position, place = self._position(step), self._place()
+        return state_of(position, self._describe(), rank=place.rank, world_size=place.world_size)
+
+    def load_state_dict(self, states: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+        """Let the next iteration go on from a state of this rank, or from the list of the states of all ranks."""
+        saved = read_states(states)
+        ways = tuple(ways_of_reading(self._plan, saved.ways))
+        description = self._described(ways)
+        changed = differences(saved.plan, description)
+        if changed:
+            raise StateError(f"the state is of another plan: {'; '.join(changed)}")
+        position = merge_states(saved, own_lanes(self._place()))
+        self.close()
+        self._ways, self._description = ways, description
+        self._new_weights = position.weights != plan_weights(self._plan)
+        self._resume, self.epoch = position, position.epoch
+        self._run = None
+        self._received.clear()
+
+    def torch_dataset(self) -> Any:
+        """Give the batches as an `IterableDataset`, for a `DataLoader(..., batch_size=None)` or `StatefulDataLoader`.
+
+        Its worker processes make every so-manieth batch, so that batches come in the same order as without them.
+        """
+        self._place()
+        return registry.load("adapter", "torch")(self)
+
+    def batch_at(self, epoch: int, step: int) -> Sample:
+        """Make any batch of any epoch again, as the whole world gets it; see `Dataset.batch_at`."""
+        if step < 0 or epoch < 0:
+            raise PlanError(f"there is no step {step} of epoch {epoch}")
+        options = replace(self._options, rank=0, world_size=1, steps=step + 1)
+        alone = Loader(self._plan, options)
+        straight = is_straight(self._plan, alone._reading())
+        first = step if straight else 0
+        batches = alone._epoch(Position(epoch, first * options.batch_size, first))
+        try:
+            for _ in range(first, step):
+                next(batches)
+            return next(batches)
+        except StopIteration:
+            raise PlanError(f"epoch {epoch} has no step {step}") from None
+        finally:
+            alone._run = None
+            getattr(batches, "close", lambda: None)()
+
+    def _position(self, step: int | None) -> Position:
+        """Say where the user was after a step, with all that is needed to go on from there."""
+        known = self._positions()
+        found = [position for position in known if step is None or position.step == step]
+        if not found:
+            steps = [position.step for position in known]
+            raise StateError(f"step {step} is not among the last that were received: {steps}")
+        position = found[-1]
+        if position.lanes is not None and self._run is not None and not position.anchors:
+            position = replace(position, anchors=self._run.anchors(position.slot, position.lanes))
+        weights = plan_weights(self._plan) if position.weights is None else position.weights
+        return replace(position, ways=self._reading(), weights=weights)
+
+    def _positions(self) -> Sequence[Position]:
+        """List where the user was last; before anything was received, where the next iteration begins."""
+        return self._received or (self._resume or Position(self.epoch),)
+
+    def _place(self) -> Part:
+        """Find out which rank of how many this is."""
+        if self._part is None:
+            options, group = self._options, current_group()
+            world = options.world_size or (group.world_size if group is not None else 1)
+            rank = options.rank if options.rank is not None else (group.rank if group is not None and world > 1 else 0)
+            self._group = group if group is not None and group.world_size == world else None
+            if self._plan.part is not None and world > 1:
+                index, count = self._plan.part
+                raise PlanError(
+                    f"the dataset is part {index} of {count} already, and {world} ranks would split it again: each "
+                    f"would see one sample in {count * world}. Leave .part() out, or load with rank=0, world_size=1"
+                )
+            self._part = Part(options.batch_size, rank, world, self._plan.lanes)
+        return self._part
+
+    def _reading(self) -> tuple[str, ...]:
+        if self._ways is None:
+            self._ways = tuple(ways_of_reading(self._plan))
+        return self._ways
+
+    def _describe(self) -> dict[str, Any]:
+        if self._description is None:
+            self._description = self._described(self._reading())
+        return self._description
+
+    def _described(self, ways: Sequence[str]) -> dict[str, Any]:
+        return plan_description(self._plan, ways, wrap=self._options.end == "wrap")
+
+    def _setting(self) -> Setting:
+        wrap = self._options.end == "wrap"
+        place, workers = self._place(), self._options.workers
+        return Setting(self._plan, place, workers, wrap, self._reading(), current_worker(), self._new_weights)
+
+    def _known_slots(self) -> int | None:
+        """Say how many slots an epoch has, where that follows from the lengths of the shards."""
+        source = self._plan.source
+        if (
+            self._options.end == "wrap"
+            or not is_straight(self._plan, self._reading())
+            or not isinstance(source, Source)
+        ):
+            return None
+        samples = int(lengths_of(source)(np.arange(len(source.shards()))).sum())
+        limit = self._plan.with_limit().limit
+        return samples if limit is None else min(samples, limit)
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._place()  # a worker process would not find the process group
+        gone = {"_group": None, "_under_way": None, "_run": None}
+        kept = {**self.__dict__, **gone, "_received": deque(maxlen=_REMEMBERED), "_resume": self._position(None)}
+        return {name: value for name, value in kept.items() if name != "_convert"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._convert = registry.load("format", self._options.to)
+
+    def _next_epoch(self) -> Generator[Sample]:
+        """Run an epoch, or what is left of one; it begins with its first batch, not when the iterator is made."""
+        position = self._resume or Position(self.epoch)
+        self._resume, self.epoch = None, position.epoch + 1
+        self._received.clear()
+        self._received.append(position)
+        yield from self._epoch(position)
+
+    def _epoch(self, position: Position) -> Generator[Sample]:
+        setting = self._setting()
+        known = self._slots_of_world(setting)
+        run = self._run = make_run(setting, position)
+        try:
+            for batch, received in self._parts(run, setting, position, known):
+                self._received.append(received)
+                yield self._convert(batch)
+        finally:
+            run.close()
+        if self._run is run:
+            self._finish(position.epoch)
+
+    def _finish(self, epoch: int) -> None:
+        """After the last batch, the position is the beginning of the next epoch; those before it stay known."""
+        self._received.append(Position(epoch + 1))
+
+    def _slots_of_world(self, setting: Setting) -> int | None:
+        """Make sure that all ranks will take the same number of steps, by one of the ways there are."""
+        if setting.part.world_size == 1:
+            return None
+        straight = is_straight(self._plan, setting.ways) and not setting.wrap
+        source = self._plan.source
+        if straight and isinstance(source, Source):
+            full = self._plan.shuffle is not None and self._plan.shuffle.mode == "full"
+            if full or source.counted or self._group is None:
+                return self._known_slots()
+        if self._options.steps is None and self._group is None:
+            raise PlanError(
+                "ranks cannot know how many steps there are: the plan changes the number of samples, or the lengths of "
+                "shards are not known. Give steps=, or start torch.distributed before the loader is iterated"
+            )
+        return None
+
+    def _parts(
+        self, run: Run, setting: Setting, position: Position, known: int | None
+    ) -> Iterator[tuple[Sample, Position]]:
+        """Yield this rank's part of each global batch, and the position after it."""
+        part, slot, step = setting.part, position.slot, position.step
         filler: Sample | None = None
-        for step in count():
-            window = list(islice(slots, part.batch_size))
-            if not window or (len(window) < part.batch_size and self._options.end == "drop"):
+        while not self._is_over(slot, step, known):
+            slots, size = rank_part(slot, part)
+            mine = step % setting.worker[1] == setting.worker[0]
+            rows = run.rows(slots) if mine else run.rows_of_others(slots)
+            samples = [] if rows is None else [sample for sample in rows if sample is not None]
+            verdict = _GO if known is not None or rows is None else self._verdict(len(samples), len(rows), run.alive)
+            if verdict == _STOP:
                 return
-            mine, size = rank_part(step, part)
-            places = (mine - step * part.batch_size).tolist()
-            samples = [s for place in places if place < len(window) and (s := window[place]) is not None]
-            filler = samples[-1] if samples else filler or self._first_sample(epoch)
-            yield _padded(samples, size, filler)
+            slot += part.batch_size
+            if verdict == _GO:
+                step += 1
+                if mine:
+                    filler = samples[-1] if samples else filler or self._any_sample(position.epoch)
+                    batch = assemble(samples, size, filler)
+                    yield batch, Position(position.epoch, slot, step, run.marks())
 
-    def _first_sample(self, epoch: int) -> Sample:
-        """Make another rank's sample, for a rank of a world larger than the dataset to pad its batches with."""
-        alone = replace(self._options, rank=0, world_size=1)
-        return next(sample for sample in Loader(self._plan, alone)._samples(epoch, 0) if sample is not None)
+    def _is_over(self, slot: int, step: int, known: int | None) -> bool:
+        if self._options.steps is not None and step >= self._options.steps:
+            return True
+        if known is None:
+            return False
+        return slot + self._options.batch_size > known if self._options.end == "drop" else slot >= known
 
-    def _slots(self, epoch: int) -> Iterator[Sample | None]:
-        """Yield what is in each slot, epoch after epoch if the end wraps; None where the sample is another rank's."""
-        slot = 0
-        for each in count(epoch) if self._options.end == "wrap" else [epoch]:
-            before = slot
-            for sample in self._samples(each, before):
-                yield sample
-                slot += 1
-            if slot == before:
-                return
+    def _verdict(self, samples: int, rows: int, alive: bool) -> int:
+        """Decide, with the other ranks if need be, whether a batch is delivered, passed over, or the end."""
+        if self._options.end == "drop":
+            own = _GO if samples == rows else _STOP
+        else:
+            own = _GO if samples else _PASS if alive else _STOP
+        if self._place().world_size == 1:
+            return own
+        if self._group is None or self._options.end == "wrap":
+            return _GO  # the number of steps was given
+        return self._group.highest(own) if self._options.end == "pad" else -self._group.highest(-own)
 
-    def _samples(self, epoch: int, first_slot: int) -> Iterator[Sample | None]:
-        plan, part = self._plan, self._options.part
-        if plan.shuffle is None and part.world_size == 1:
-            yield from self._stream(storage_blocks(plan.source))
-            return
-        lengths = shard_lengths(plan.source)
-        order = epoch_order(lengths, plan.shuffle, epoch)
-        if not plan.keeps_count:
-            # Which slot an output gets is known only when those before it are made, so every rank makes them all.
-            outputs = self._stream(ordered_blocks(plan.source, lengths, order))
-            for slot, sample in enumerate(outputs, first_slot):
-                yield sample if slot_owner(slot, part) == part.rank else None
-            return
-        mine = slot_owner(np.arange(first_slot, first_slot + len(order)), part) == part.rank
-        outputs = self._stream(ordered_blocks(plan.source, lengths, order[mine]))
-        for is_mine in mine.tolist():
-            yield next(outputs) if is_mine else None
-
-    def _stream(self, blocks: Iterator[Block]) -> Iterator[Sample]:
-        return run(self._plan, blocks, self._options.workers)
-
-
-def _padded(samples: list[Sample], size: int, filler: Sample) -> Sample:
-    missing = size - len(samples)
-    batch = collate([*samples, *[filler] * missing])
-    if missing:
-        batch["__mask__"] = np.arange(size) < len(samples)
-    return batch
+    def _any_sample(self, epoch: int) -> Sample:
+        """Make another rank's sample, for a rank that never had one to pad its batches with."""
+        options = replace(self._options, rank=0, world_size=1, end="pad", workers=0, to="numpy", steps=1)
+        alone = Loader(self._plan, options)
+        run = make_run(replace(alone._setting(), worker=(0, 1)), Position(epoch))
+        try:
+            for first in range(0, 2**62, options.batch_size):
+                rows = run.rows(rank_part(first, alone._place())[0])
+                for sample in rows:
+                    if sample is not None:
+                        return sample
+                if not run.alive and all(sample is None for sample in rows):
+                    break
+        finally:
+            run.close()
+        raise PlanError("there is no sample at all, so nothing to pad batches with: give fewer steps")

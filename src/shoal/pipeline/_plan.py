@@ -1,37 +1,44 @@
-"""What to do, as data: a source, the stages over it, and how it is shuffled."""
+"""What to do, as data: a source or a mixture of plans, the stages over it, how it is shuffled and shared out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import groupby
-from typing import TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
+from shoal.abc import Source
+from shoal.order import LANES, Shuffle, Weights, derive
+from shoal.pipeline.gather import LaneStage, Take
+from shoal.pipeline.stages import BlockStage, Stage
 
-from shoal import registry
-from shoal.abc import Block, Engine, Sample, Shard, Source, SupportsRandomAccess
-from shoal.errors import PlanError
-from shoal.order import Shuffle
-from shoal.pipeline.stages import Stage
+__all__ = ["Mixture", "Plan"]
 
-__all__ = ["Plan", "ordered_blocks", "run", "shard_lengths", "storage_blocks"]
 
-_BLOCK = 64
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """Several plans whose samples are drawn in turn."""
 
-Ids: TypeAlias = NDArray[np.int64]
+    components: tuple[Plan, ...]
+    weights: Weights
+    exhausted: str = "stop"
+    """What happens when a component has no more samples: the lane stops, the component is dropped, or it begins
+    again (``"wrap"``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A source, and what happens to its samples."""
+    """A source or a mixture, and what happens to its samples."""
 
-    source: Source
+    source: Source | Mixture
     stages: tuple[Stage, ...] = ()
     shuffle: Shuffle | None = None
+    lanes: int = LANES
     views: bool = False
     """Whether fields that nobody decoded may leave as views into a mapped shard, and not as bytes."""
+    part: tuple[int, int] | None = None
+    """Which part of how many this is, if the dataset was split before."""
+
+    limit: int | None = None
+    """How many samples of the source are used at most."""
 
     def then(self, stage: Stage) -> Plan:
         """Add a stage at the end."""
@@ -39,48 +46,65 @@ class Plan:
 
     @property
     def keeps_count(self) -> bool:
-        """Whether as many samples come out as the source has."""
-        return all(stage.keeps_count for stage in self.stages)
+        """Whether as many samples come out as the source has, or as `take` leaves."""
+        return all(stage.keeps_count or isinstance(stage, Take) for stage in self.stages)
 
+    def with_limit(self) -> Plan:
+        """Let the source end where `take` would: the same, where no other stage changes the number of samples."""
+        counts = [stage.count for stage in self.stages if isinstance(stage, Take)]
+        if not counts or not self.keeps_count:
+            return self
+        return replace(self, stages=tuple(s for s in self.stages if not isinstance(s, Take)), limit=min(counts))
 
-def run(plan: Plan, blocks: Iterable[Block], workers: int | str) -> Iterator[Sample]:
-    """Let the engine send blocks through the stages of a plan."""
-    engine: Engine = registry.load("engine", "local")()
-    return engine.stream(blocks, plan.stages, workers=workers, views=plan.views)
+    @property
+    def seed(self) -> int:
+        """The seed of random stages; behind a mixture it follows from those of the components."""
+        if isinstance(self.source, Mixture):
+            return derive("mixture", *(plan.seed for plan in self.source.components))
+        return 0 if self.shuffle is None else self.shuffle.seed
 
+    @property
+    def depth(self) -> int:
+        """How many mixtures lie inside one another."""
+        if isinstance(self.source, Mixture):
+            return 1 + max(plan.depth for plan in self.source.components)
+        return 0
 
-def storage_blocks(source: Source) -> Iterator[Block]:
-    """Read all shards, one after the other."""
-    for shard in source.shards():
-        yield from source.open(shard)
+    @property
+    def leading(self) -> tuple[BlockStage, ...]:
+        """The stages before the first that acts inside a lane."""
+        leading: list[BlockStage] = []
+        for stage in self.stages:
+            if not isinstance(stage, BlockStage):
+                break
+            leading.append(stage)
+        return tuple(leading)
 
+    @property
+    def gathers(self) -> bool:
+        """Whether a stage here or in a component acts inside a lane."""
+        here = any(isinstance(stage, LaneStage | Take) for stage in self.stages)
+        return here or any(plan.gathers for plan in self.components)
 
-def shard_lengths(source: Source) -> list[int]:
-    """Count the samples of each shard."""
-    if not isinstance(source, SupportsRandomAccess):
-        raise PlanError(f"{source} cannot tell the lengths of its shards, which a shuffle or several ranks need")
-    return [source.length(shard) for shard in source.shards()]
+    @property
+    def endless(self) -> bool:
+        """Whether it goes on for ever, because components of a mixture begin again."""
+        if any(isinstance(stage, Take) for stage in self.stages) or not isinstance(self.source, Mixture):
+            return False
+        points = self.source.weights.points
+        drawn = [any(shares[at] for _, shares in points) for at in range(len(self.source.components))]
+        endless = [plan.endless for plan, is_drawn in zip(self.source.components, drawn, strict=True) if is_drawn]
+        return {"wrap": True, "drop": any(endless), "stop": all(endless)}[self.source.exhausted]
 
+    @property
+    def components(self) -> tuple[Plan, ...]:
+        """The plans of the mixture, if it is one."""
+        return self.source.components if isinstance(self.source, Mixture) else ()
 
-def ordered_blocks(source: Source, lengths: list[int], ids: Ids) -> Iterator[Block]:
-    """Read samples by their number through all shards, in the order given."""
-    ends = np.cumsum(lengths)
-    shards = source.shards()
-    for at in range(0, len(ids), _BLOCK):
-        wanted = ids[at : at + _BLOCK]
-        numbers = np.searchsorted(ends, wanted, side="right")
-        offsets = wanted - (ends[numbers] - np.array(lengths)[numbers])
-        samples = _picked(source, shards, numbers, offsets)
-        yield Block(samples, [shards[number] for number in numbers])
-
-
-def _picked(source: Source, shards: Iterable[Shard], numbers: Ids, offsets: Ids) -> list[Sample]:
-    assert isinstance(source, SupportsRandomAccess)
-    shards = list(shards)
-    samples: list[Sample] = [{}] * len(numbers)
-    by_shard = np.argsort(numbers, kind="stable")
-    for number, group in groupby(by_shard.tolist(), key=lambda place: int(numbers[place])):
-        places = list(group)
-        for place, sample in zip(places, source.take(shards[number], offsets[places].tolist()), strict=True):
-            samples[place] = sample
-    return samples
+    def sources(self) -> Iterator[Source]:
+        """List the sources, those of the components in their order."""
+        if isinstance(self.source, Mixture):
+            for plan in self.source.components:
+                yield from plan.sources()
+        else:
+            yield self.source

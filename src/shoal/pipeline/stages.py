@@ -1,30 +1,38 @@
-"""What can be done to samples. A stage is a frozen description that knows how to treat some samples at a time.
+"""What can be done to samples, as frozen descriptions.
 
-A `BlockStage` looks at samples one by one, so an engine may run it on many blocks at once. A `StreamStage` acts on the
-whole stream in its order.
+A `BlockStage` looks at samples one by one, so an engine may run it on many blocks at once. A `LaneStage` makes
+something of several samples, and does so inside a lane; see `shoal.pipeline.gather`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from itertools import islice
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
+
+import numpy as np
 
 from shoal.abc import Block, Sample
 from shoal.errors import MissingFieldError, PlanError, SampleError
-from shoal.pipeline._collate import collate
+from shoal.order import combine
+from shoal.pipeline._random import keyed_generators
+from shoal.shards import owned
 from shoal.shards.codecs import DecodeOptions, decode
 
-__all__ = ["Batch", "BlockStage", "Decode", "Filter", "FlatMap", "Map", "Select", "Stage", "StreamStage", "Take"]
+__all__ = ["BlockStage", "Decode", "Filter", "FlatMap", "Map", "Own", "Select", "Stage"]
 
 
 class Stage:
-    """One step of a plan: a `BlockStage` or a `StreamStage`."""
+    """One step of a plan."""
 
     keeps_count: ClassVar[bool] = True
     """Whether as many samples come out as go in."""
+
+    @property
+    def is_random(self) -> bool:
+        """Whether it needs to know which sample it has before it."""
+        return False
 
 
 class BlockStage(Stage, ABC):
@@ -34,18 +42,19 @@ class BlockStage(Stage, ABC):
     """Whether it hands undecoded fields to the user's code, which expects bytes and not views into a shard."""
 
     @abstractmethod
-    def process(self, samples: list[Sample], block: Block) -> list[Sample]:
-        """Treat some samples, which came from a block or from the stage before."""
+    def process(self, block: Block) -> Block:
+        """Treat the samples of a block."""
 
 
-class StreamStage(Stage, ABC):
-    """A stage that acts on the stream of all samples."""
+@dataclass(frozen=True, slots=True)
+class Own(BlockStage):
+    """Turns views into a mapped shard into bytes."""
 
-    keeps_count = False
+    shows_bytes = False
 
-    @abstractmethod
-    def flow(self, samples: Iterator[Sample]) -> Iterator[Sample]:
-        """Treat the stream."""
+    def process(self, block: Block) -> Block:
+        """Copy what is a view."""
+        return block.with_samples([owned(sample) for sample in block.samples])
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +64,9 @@ class Select(BlockStage):
     shows_bytes = False
     fields: tuple[tuple[str, ...], ...]
 
-    def process(self, samples: list[Sample], block: Block) -> list[Sample]:
+    def process(self, block: Block) -> Block:
         """Pick the fields of each sample."""
-        return [self._select(sample, block) for sample in samples]
+        return block.with_samples([self._select(sample, block) for sample in block.samples])
 
     def _select(self, sample: Sample, block: Block) -> Sample:
         key = sample["__key__"]
@@ -81,9 +90,9 @@ class Decode(BlockStage):
     only: frozenset[str] | None = None
     codecs: Mapping[str, Callable[[bytes], Any]] = field(default_factory=dict)
 
-    def process(self, samples: list[Sample], block: Block) -> list[Sample]:
+    def process(self, block: Block) -> Block:
         """Decode the fields of each sample."""
-        return [self._decode(sample, block) for sample in samples]
+        return block.with_samples([self._decode(sample, block) for sample in block.samples])
 
     def _decode(self, sample: Sample, block: Block) -> Sample:
         decoded = dict(sample)
@@ -92,7 +101,7 @@ class Decode(BlockStage):
                 continue
             if isinstance(data, bytes | memoryview):
                 own = self.codecs.get(name)
-                with _Place(self, sample, block):
+                with Place(self, sample, block):
                     decoded[name] = decode(name, data, self.options) if own is None else own(bytes(data))
         return decoded
 
@@ -101,17 +110,28 @@ class Decode(BlockStage):
 class Map(BlockStage):
     """Turns each sample into another one."""
 
-    function: Callable[[Sample], Sample]
+    function: Callable[..., Sample]
+    random: int | None = None
+    """If the function also wants a random generator: the number of the stage, so that no two draw the same."""
 
-    def process(self, samples: list[Sample], block: Block) -> list[Sample]:
+    @property
+    def is_random(self) -> bool:
+        """Whether the function wants a generator."""
+        return self.random is not None
+
+    def process(self, block: Block) -> Block:
         """Call the function on each sample."""
-        return [self._map(sample, block) for sample in samples]
+        if self.random is None:
+            return block.with_samples([self._map(sample, block) for sample in block.samples])
+        assert block.ids is not None
+        generators = keyed_generators(block.ids, block.salt, self.random)
+        pairs = zip(block.samples, generators, strict=True)
+        return block.with_samples([self._map(sample, block, generator) for sample, generator in pairs])
 
-    def _map(self, sample: Sample, block: Block) -> Sample:
+    def _map(self, sample: Sample, block: Block, *generator: np.random.Generator) -> Sample:
         key = sample["__key__"]
-        with _Place(self, sample, block):
-            result = self.function(sample)
-            return _checked(self, result, key)
+        with Place(self, sample, block):
+            return _checked(self, self.function(sample, *generator), key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +141,13 @@ class Filter(BlockStage):
     keeps_count = False
     predicate: Callable[[Sample], bool]
 
-    def process(self, samples: list[Sample], block: Block) -> list[Sample]:
+    def process(self, block: Block) -> Block:
         """Ask the function about each sample."""
-        return [sample for sample in samples if self._holds(sample, block)]
+        kept = [place for place, sample in enumerate(block.samples) if self._holds(sample, block)]
+        return block.pick(kept, [block.samples[place] for place in kept])
 
     def _holds(self, sample: Sample, block: Block) -> bool:
-        with _Place(self, sample, block):
+        with Place(self, sample, block):
             return bool(self.predicate(sample))
 
 
@@ -137,48 +158,29 @@ class FlatMap(BlockStage):
     keeps_count = False
     function: Callable[[Sample], Iterable[Sample]]
 
-    def process(self, samples: list[Sample], block: Block) -> list[Sample]:
+    def process(self, block: Block) -> Block:
         """Call the function on each sample and line up what it gives."""
-        return [result for sample in samples for result in self._results(sample, block)]
+        results = [self._results(sample, block) for sample in block.samples]
+        places = [place for place, children in enumerate(results) for _ in children]
+        made = block.pick(places, [child for children in results for child in children])
+        if made.ids is None:
+            return made
+        numbers = np.array([number for children in results for number in range(len(children))], np.int64)
+        return replace(made, ids=combine(made.ids, numbers))
 
     def _results(self, sample: Sample, block: Block) -> list[Sample]:
         key = sample["__key__"]
-        with _Place(self, sample, block):
+        with Place(self, sample, block):
             results = enumerate(self.function(sample))
             return [_checked(self, result, f"{key}-{number}") for number, result in results]
 
 
-@dataclass(frozen=True, slots=True)
-class Take(StreamStage):
-    """Ends the stream after some samples."""
-
-    count: int
-
-    def flow(self, samples: Iterator[Sample]) -> Iterator[Sample]:
-        """Pass the first samples on."""
-        return islice(samples, self.count)
-
-
-@dataclass(frozen=True, slots=True)
-class Batch(StreamStage):
-    """Makes one sample of several: a dict of stacked arrays, with a list of keys."""
-
-    size: int
-    partial: bool = True
-
-    def flow(self, samples: Iterator[Sample]) -> Iterator[Sample]:
-        """Pass batches on."""
-        while batch := list(islice(samples, self.size)):
-            if len(batch) == self.size or self.partial:
-                yield collate(batch)
-
-
-class _Place:
+class Place:
     """Adds to an exception which stage, sample and shard it came from."""
 
     __slots__ = ("_block", "_sample", "_stage")
 
-    def __init__(self, stage: Stage, sample: Sample, block: Block) -> None:
+    def __init__(self, stage: Stage, sample: Sample, block: Block | None = None) -> None:
         self._stage, self._sample, self._block = stage, sample, block
 
     def __enter__(self) -> None:
@@ -188,7 +190,7 @@ class _Place:
         if error is None:
             return
         key = self._sample["__key__"]
-        shard = self._block.origin(key)
+        shard = None if self._block is None else self._block.origin(key)
         if isinstance(error, SampleError):
             error.key, error.shard = error.key or key, error.shard or shard
         place = "" if shard is None else f" of shard {shard}"

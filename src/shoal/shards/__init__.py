@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from shoal.shards._compression import detect_compression
     from shoal.shards._dali import read_dali_index, write_dali_index
     from shoal.shards._grouping import Entry, group, split_name
-    from shoal.shards._index import Extent, IndexBuilder, ShardIndex
-    from shoal.shards._index_files import find_index, keep_index, load_index, save_index
+    from shoal.shards._index import Extent, IndexBuilder, Lookup, ShardIndex
+    from shoal.shards._index_files import beside, find_index, keep_index, load_index, save_index
     from shoal.shards._read import MappedTar, Payload, Rename, StreamedTar, owned
     from shoal.shards._tar_format import Attributes
     from shoal.shards._write import ShardWriter, TarWriter, WrittenShard
@@ -26,6 +26,7 @@ __all__ = [
     "Entry",
     "Extent",
     "IndexBuilder",
+    "Lookup",
     "MappedTar",
     "Payload",
     "Rename",
@@ -34,6 +35,7 @@ __all__ = [
     "StreamedTar",
     "TarWriter",
     "WrittenShard",
+    "beside",
     "detect_compression",
     "find_index",
     "group",
@@ -52,8 +54,8 @@ __getattr__, __dir__ = attach(
         "_compression": ("detect_compression",),
         "_dali": ("read_dali_index", "write_dali_index"),
         "_grouping": ("Entry", "group", "split_name"),
-        "_index": ("Extent", "IndexBuilder", "ShardIndex"),
-        "_index_files": ("find_index", "keep_index", "load_index", "save_index"),
+        "_index": ("Extent", "IndexBuilder", "Lookup", "ShardIndex"),
+        "_index_files": ("beside", "find_index", "keep_index", "load_index", "save_index"),
         "_read": ("MappedTar", "Payload", "Rename", "StreamedTar", "owned"),
         "_tar_format": ("Attributes",),
         "_write": ("ShardWriter", "TarWriter", "WrittenShard"),

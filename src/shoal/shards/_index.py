@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from shoal.errors import IndexFileError
 from shoal.shards._grouping import Entry
 
-__all__ = ["Extent", "IndexBuilder", "Rows", "ShardIndex"]
+__all__ = ["Extent", "IndexBuilder", "Lookup", "Rows", "ShardIndex"]
 
 #: Where the bytes of a field are: offset and size.
 Extent: TypeAlias = tuple[int, int]
@@ -173,6 +173,41 @@ class ShardIndex:
         )
         if not (ends_hold and columns_hold):
             raise IndexFileError(f"{path} contradicts itself: delete it, and it is built again")
+
+
+class Lookup:
+    """An index for picking single samples, quicker than columns are: memoryviews give plain integers at once.
+
+    >>> builder = IndexBuilder()
+    >>> builder.add(Entry("a", 0, {"jpg": (512, 100)}))
+    >>> Lookup(builder.build(shard_size=4096, version="v1")).fields(0)
+    ('a', [('jpg', 512, 100)])
+    """
+
+    __slots__ = ("_key_ends", "_keys", "_length", "_member_ends", "_names", "_numbers", "_offsets", "_sizes")
+
+    def __init__(self, index: ShardIndex) -> None:
+        self._names, self._length = index.fields, len(index)
+        self._keys, self._key_ends, self._member_ends = map(_view, (index.keys, index.key_ends, index.member_ends))
+        self._numbers, self._offsets, self._sizes = map(_view, (index.field_ids, index.offsets, index.sizes))
+
+    def __len__(self) -> int:
+        return self._length
+
+    def fields(self, position: int) -> tuple[str, list[tuple[str, int, int]]]:
+        """Give the key of a sample and, for each field, name, offset and size."""
+        before = position - 1
+        begin, first = (self._key_ends[before], self._member_ends[before]) if position else (0, 0)
+        key = str(self._keys[begin : self._key_ends[position]], "utf-8", "surrogateescape")
+        names, numbers, offsets, sizes = self._names, self._numbers, self._offsets, self._sizes
+        members = range(first, self._member_ends[position])
+        return key, [(names[numbers[member]], offsets[member], sizes[member]) for member in members]
+
+
+def _view(column: Any) -> memoryview:
+    # A column of a file may lie at an odd address, and a memoryview reads aligned numbers only.
+    aligned: Any = np.require(column, requirements=["C", "A"])
+    return memoryview(aligned)
 
 
 class IndexBuilder:

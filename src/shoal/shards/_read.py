@@ -12,7 +12,7 @@ from shoal.abc import Sample
 from shoal.errors import TruncatedShardError
 from shoal.shards._compression import decompressed, detect_compression
 from shoal.shards._grouping import Entry, group, split_name
-from shoal.shards._index import Extent, ShardIndex
+from shoal.shards._index import Extent, Lookup, ShardIndex
 from shoal.shards._walk import mapped_members, stream_members
 
 __all__ = ["MappedTar", "Payload", "Rename", "StreamedTar", "owned"]
@@ -67,6 +67,20 @@ class MappedTar:
                         sample[names[member]] = view[offset : offset + sizes[member]]
                     member += 1
                 yield sample
+
+    def picked_samples(
+        self, lookup: Lookup, positions: Iterable[int], keep: Collection[str] | None = None
+    ) -> list[Sample]:
+        """Make samples at any positions, of views."""
+        view, samples = self._view, []
+        for position in positions:
+            key, fields = lookup.fields(position)
+            sample: Sample = {"__key__": key}
+            for name, offset, size in fields:
+                if keep is None or name in keep:
+                    sample[name] = view[offset : offset + size]
+            samples.append(sample)
+        return samples
 
     def sample(self, entry: Entry[Extent], keep: Collection[str] | None) -> Sample:
         """Make a sample of views; of all fields, or of those to keep."""
