@@ -1,6 +1,7 @@
 # make demo    the main job, on real pictures, with an accuracy at the end
 # make test    everything: environment, lint, types, all tests
 # make check   the quick inner loop
+# make soak    the tests that draw their examples, with thousands of them: an hour or so
 # make bench   benchmarks against peers, in one run
 # make env     .venv with all engines and frameworks that live together
 
@@ -10,7 +11,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 PYTEST := $(BIN)/python -m pytest
 INPUTS := constraints.txt pyproject.toml Makefile
 
-.PHONY: env demo test check bench clean
+.PHONY: env demo test check soak bench clean
 
 env: .venv/all.done
 
@@ -43,6 +44,9 @@ test: .venv/all.done
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(PYTEST)
+
+soak: .venv/all.done
+	SHOAL_TEST_PROFILE=soak $(PYTEST) -m soak --timeout 0
 
 bench: .venv/all.done
 	$(BIN)/python -m benchmarks.run

@@ -11,7 +11,7 @@ import pytest
 # The machine may be busy, and time is never a reason to fail.
 _NO_HURRY = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
 hypothesis.settings.register_profile("shoal", **_NO_HURRY)
-hypothesis.settings.register_profile("soak", max_examples=5000, **_NO_HURRY)
+hypothesis.settings.register_profile("soak", max_examples=3000, **_NO_HURRY)
 hypothesis.settings.load_profile(os.environ.get("SHOAL_TEST_PROFILE", "shoal"))
 
 #: Helpers of the tests have no examples in them, and some may be imported only once.

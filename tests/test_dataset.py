@@ -463,15 +463,14 @@ def test_every_world_gets_the_same_global_batches_in_equal_steps(
     lengths=LENGTHS,
     batch_size=st.integers(2, 9),
     world=st.integers(2, 5),
-    lanes=st.integers(2, 9),
+    lanes=st.sampled_from([5, 8, 64]),
     shuffle=st.sampled_from(SHUFFLES),
 )
 def test_ranks_share_filtered_batches_where_the_steps_are_given(
     lengths: list[int], batch_size: int, world: int, lanes: int, shuffle: Shuffle | None
 ) -> None:
-    """Lanes end at different times then, and batches have holes."""
-    lanes = min(lanes, batch_size)
-    world = min(world, lanes)
+    """Lanes end at different times then. Alone, batches without a sample are passed over; ranks pad them."""
+    world = min(world, batch_size)
     dataset = shuffled(Dataset(Counting(lengths)), shuffle).lanes(lanes).filter(lambda s: s["cls"] % 4 != 1)
     alone = dataset.loader(batch_size, workers=0)
     assert alone.steps is None

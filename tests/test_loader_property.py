@@ -185,10 +185,10 @@ def check_part(batch: Sample, slot: int, items: Sequence[Item | None], rank: int
 def legs(draw: st.DrawFn, case: Case, options: Options) -> Leg:
     world = draw(st.integers(1, min(8, case.lanes)))
     alone = options.steps is not None or (is_straight(case.model) and not case.wrap)
-    stop = draw(st.one_of(st.none(), st.integers(0, 6)))
+    stop = draw(st.sampled_from([2, 1, 3, 4, 5, 6, 7, 0, None]))
     return Leg(
         world,
-        draw(st.one_of(st.integers(world, 24), st.integers(world, 150))),
+        draw(st.sampled_from([*range(world, 13), 24, 64, 150])),
         workers=draw(st.sampled_from([0, 0, 1, 3])),
         stop=stop,
         back=draw(st.integers(0, min(2, stop or 0))),
@@ -198,16 +198,16 @@ def legs(draw: st.DrawFn, case: Case, options: Options) -> Leg:
 
 @st.composite
 def options_for(draw: st.DrawFn, case: Case) -> Options:
-    some = st.integers(0, 12)
+    some = st.sampled_from([20, 15, 10, 5, 2, 0])
     steps = draw(some if case.endless else st.one_of(st.none(), st.none(), some))
-    return Options(steps, "wrap" if case.wrap else draw(st.sampled_from(["pad", "pad", "drop"])))
+    return Options(steps, "wrap" if case.wrap else draw(st.sampled_from(["pad", "pad", "pad", "drop"])))
 
 
 def check_run(data: st.DataObject, case: Case) -> None:
     options = data.draw(options_for(case))
     dataset = dataset_of(case.model).lanes(case.lanes)
     place = Place(epoch=data.draw(st.sampled_from([0, 0, 5])))
-    for _ in range(data.draw(st.integers(1, 4))):
+    for _ in range(data.draw(st.integers(2, 4))):
         leg = data.draw(legs(case, options))
         note(f"epoch {place.epoch}, slot {place.slot}, step {place.step}: {leg}")
         place = check_leg(case, leg, options, place, dataset)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -126,8 +127,8 @@ def test_a_run_goes_on_with_another_number_of_ranks(folder: str) -> None:
     first = run_ranks(interrupted, 2, folder, 3, None)
     states = json.loads(json.dumps([state for _, state in first]))
     second = run_ranks(interrupted, 3, folder, -1, states)
-    together = [sorted(sum(rows, [])) for rows in zip(*(seen for seen, _ in first), strict=True)]
-    together += [sorted(sum(rows, [])) for rows in zip(*(seen for seen, _ in second), strict=True)]
+    together = [sorted(chain.from_iterable(rows)) for rows in zip(*(seen for seen, _ in first), strict=True)]
+    together += [sorted(chain.from_iterable(rows)) for rows in zip(*(seen for seen, _ in second), strict=True)]
     assert together == alone
 
 

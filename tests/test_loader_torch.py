@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from torch.utils.data import DataLoader

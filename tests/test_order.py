@@ -877,10 +877,9 @@ def test_lanes_in_phases_put_the_shares_into_every_batch(weights: list[float], l
     shares = np.array(weights) / sum(weights)
     for row in range(12):
         assert drawn[row].tolist() == sequence[row : row + lanes].tolist()
-    for batch in (drawn.ravel()[at : at + size] for at in range(0, 12 * lanes - size, size)):
-        if size <= lanes:  # it lies in two rows at most
-            counts = np.bincount(batch, minlength=len(weights))
-            assert np.abs(counts - shares * size).max() < 6
+    for at in range(0, 12 * lanes - size if size <= lanes else 0, size):  # a batch that lies in two rows at most
+        counts = np.bincount(drawn.ravel()[at : at + size], minlength=len(weights))
+        assert np.abs(counts - shares * size).max() < 4
     counts = np.array([np.bincount(column, minlength=len(weights)) for column in drawn.T])
     assert np.abs(counts - shares * 12).max() < 3
 
@@ -902,10 +901,22 @@ def test_a_batch_of_a_mixture_is_mixed_at_the_start_after_new_weights_and_after_
     for lane, old in zip(again, changed, strict=True):
         lane.load(old.mark())
     assert batches(again, 20).tolist() == batches(changed, 20).tolist()
-    ramp = [Mixing(Weights.of([(0, [1, 0]), (64 * 40, [0, 1])], ramp=True), 64, phase=lane) for lane in range(64)]
-    found = (batches(ramp, 60) == 1).sum(axis=1)
-    assert (np.abs(found[:40] - np.linspace(0, 64, 40)) <= 4).all()
-    assert (found[42:] == 64).all()
+
+
+@pytest.mark.parametrize(
+    "first", [[1, 0], [9, 1], [1, 1], [0, 1], [1, 0, 0], [1, 1, 0], [5, 3, 2, 0, 1]], ids=lambda first: str(first)
+)
+@pytest.mark.parametrize("ramp", [False, True])
+def test_batches_follow_a_schedule_and_no_component_is_drawn_before_its_time(first: list[int], ramp: bool) -> None:
+    lanes = 64
+    weights = Weights.of([(0, first), (50 * lanes, first), (150 * lanes, first[::-1])], ramp=ramp)
+    mixed = [Mixing(weights, lanes, phase=lane) for lane in range(lanes)]
+    found = np.array([np.bincount([lane.draw() for lane in mixed], minlength=len(first)) for _ in range(300)])
+    expected = np.diff([weights.targets(row * lanes) for row in range(301)], axis=0)
+    assert (found[:50, np.array(first) == 0] == 0).all()
+    far = np.abs(found - expected).max(axis=1)
+    assert np.delete(far, [50, 51, 150, 151]).max() < 8  # right after a step some lanes make up for it
+    assert np.abs(found.cumsum(axis=0) - expected.cumsum(axis=0)).max() < 2 * lanes
 
 
 def test_a_mixture_in_a_mixture_is_in_phase_with_it() -> None:

@@ -46,7 +46,7 @@ __all__ = [
 
 KINDS = {"memory": MemorySource, "forward": ForwardSource, "stream": StreamSource}
 #: Ways from samples to what is delivered; a mixture lies somewhere on them.
-PATHS = (("sample",), ("sample",), ("sample", "packed"), ("sample", "batch"), ("sample", "packed", "batch"))
+PATHS = (("sample",), ("sample", "packed"), ("sample", "batch"), ("sample", "packed", "batch"))
 
 
 @dataclass(frozen=True)
@@ -237,7 +237,8 @@ _ON_SAMPLES: list[Stage] = [
     Mapped(plus), Mapped(without_key), Drawn(noise), Kept(keep_most), Kept(keep_few), Spread(children), Spread(unnamed)
 ]  # fmt: skip
 _ON_OTHERS: list[Stage] = [Mapped(renamed), Drawn(marked), Kept(keep_odd), Spread(twice)]
-_firsts = st.builds(First, st.integers(0, 40))
+_FIRSTS: list[Stage] = [First(100), First(40)]
+_partial = st.sampled_from([True, True, True, False])
 _packs = st.builds(
     Packed,
     length=st.sampled_from([3, 8, 11]),
@@ -245,15 +246,15 @@ _packs = st.builds(
     bins=st.integers(1, 4),
     long=st.sampled_from(["split", "truncate", "drop"]),
     pad=st.sampled_from([0, None]),
-    partial=st.booleans(),
+    partial=_partial,
 )
-_size_groups = st.builds(Grouped, unit=st.just("size"), limit=st.integers(1, 5), partial=st.booleans())
+_size_groups = st.builds(Grouped, unit=st.just("size"), limit=st.integers(1, 5), partial=_partial)
 _groups = st.builds(
     lambda budget, boundaries, pad, partial: Grouped(*budget, tuple(boundaries), pad, partial),
     st.sampled_from([("size", 1), ("size", 3), ("tokens", 5), ("tokens", 12), ("bytes", 200), ("bytes", 400)]),
     st.sampled_from([(), (), (2,), (1, 3)]),
     st.booleans(),
-    st.booleans(),
+    _partial,
 )
 
 
@@ -264,14 +265,14 @@ def _stages(draw: st.DrawFn, kinds: Sequence[str], *, most: int = 2) -> tuple[St
     for at, kind in enumerate(kinds):
         if at:
             made.append(draw(_packs if kind == "packed" else _groups if kinds[at - 1] == "sample" else _size_groups))
-        known = st.sampled_from(_ON_SAMPLES if kind == "sample" else _ON_OTHERS)
-        made += draw(st.lists(st.one_of(known, known, known, _firsts), max_size=most))
+        known = _ON_SAMPLES if kind == "sample" else _ON_OTHERS
+        made += draw(st.lists(st.sampled_from([*known, *_FIRSTS]), max_size=most))
     return tuple(made)
 
 
 _seeds = st.integers(0, 3)
-_lengths = st.lists(st.sampled_from([0, 1, 1, 2, 3, 5, 8, 13]), max_size=6)
-_enough = st.lists(st.sampled_from([0, 1, 5, 8, 13]), min_size=1, max_size=4).map(lambda lengths: [*lengths, 9])
+_enough = st.lists(st.sampled_from([21, 13, 34, 5, 1, 0]), min_size=1, max_size=6).map(lambda lengths: [*lengths, 9])
+_lengths = st.one_of(_enough, _enough, _enough, st.lists(st.sampled_from([1, 0, 2]), max_size=4))
 
 
 @st.composite
@@ -336,7 +337,7 @@ def models(
         origin = draw(origins(numbers[-1], wrap=wrap) if leaf is None else leaf)
         return _allowed(Model(origin, draw(_stages(path))), wrap)
     at = draw(st.integers(1, len(path)))
-    exhausted = draw(st.sampled_from(["stop", "drop", "wrap"]))
+    exhausted = draw(st.sampled_from(["drop", "stop", "wrap"]))
     inner = wrap or exhausted == "wrap"
     count = draw(st.integers(1, 3))
     parts = tuple(
@@ -356,7 +357,7 @@ def _allowed(model: Model, wrap: bool) -> Model:
 
 @st.composite
 def cases(draw: st.DrawFn, leaf: st.SearchStrategy[Origin] | None = None) -> Case:
-    lanes = draw(st.sampled_from([*range(1, 17), 64]))
+    lanes = draw(st.sampled_from([3, 4, 2, 1, *range(5, 17), 64]))
     path = draw(st.sampled_from(PATHS))
     wrap = draw(st.integers(0, 4)) == 4
     return Case(draw(models(path, wrap=wrap, leaf=leaf)), lanes, wrap)

@@ -21,7 +21,9 @@ def run_ranks(function: Callable[..., Any], world_size: int, *arguments: Any) ->
     with tempfile.TemporaryDirectory() as folder:
         ends = [context.Pipe(duplex=False) for _ in range(world_size)]
         ranks = [
-            context.Process(target=_run, args=(rank, world_size, folder, ends[rank][1], function, arguments), daemon=True)
+            context.Process(
+                target=_run, args=(rank, world_size, folder, ends[rank][1], function, arguments), daemon=True
+            )
             for rank in range(world_size)
         ]
         for process in ranks:

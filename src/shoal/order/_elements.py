@@ -11,6 +11,7 @@ passed is kept as an anchor, so that going on in the middle asks for nothing but
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
@@ -255,33 +256,34 @@ class _Windows(_Pass):
         return self._starts[-1]
 
     def spans(self, places: Ids) -> tuple[Ids, Ids]:
-        self.reach(int(places.max()))
-        self._check(int(places.min()))
-        starts = np.array(self._starts)
-        windows = np.searchsorted(starts, places, side="right") - 1
-        return starts[windows], starts[np.minimum(windows + 1, len(starts) - 1)]
+        windows = self._windows(places)
+        first, last = int(windows.min()), int(windows.max())
+        starts = np.array(self._starts[first : last + 2])
+        return starts[windows - first], starts[np.minimum(windows - first + 1, len(starts) - 1)]
 
     def window_of(self, place: int) -> tuple[int, int]:
-        self.reach(place)
-        self._check(place)
-        at = int(np.searchsorted(self._starts, place, side="right")) - 1
+        at = int(self._windows(np.array([place]))[0])
         return self._first + at, self._starts[at]
 
     def locate(self, places: Ids) -> tuple[Ids, Ids]:
         shards, offsets = np.full(len(places), -1), np.zeros(len(places), np.int64)
         if not len(places):
             return shards, offsets
-        self.reach(int(places.max()))
-        self._check(int(places.min()))
-        windows = np.searchsorted(self._starts, places, side="right") - 1
+        windows = self._windows(places)
         for at in np.unique(windows[windows < len(self._starts) - 1]).tolist():
             chosen = windows == at
             shards[chosen], offsets[chosen] = self._inside(self._first + at, places[chosen] - self._starts[at])
         return shards, offsets
 
-    def _check(self, place: int) -> None:
-        if place < self._starts[0]:
+    def _windows(self, places: Ids) -> Ids:
+        """Find the windows of places, counted from the first that is known."""
+        low, high = int(places.min()), int(places.max())
+        self.reach(high)
+        if low < self._starts[0]:
             raise ValueError("the order was taken up behind the place that is asked for")
+        first = bisect_right(self._starts, low) - 1
+        near = self._starts[first : bisect_right(self._starts, high)]
+        return first + np.searchsorted(near, places, side="right") - 1
 
     def _inside(self, window: int, places: Ids) -> tuple[Ids, Ids]:
         layout = self._layout(window)

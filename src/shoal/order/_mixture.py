@@ -5,9 +5,9 @@ target is the weight times the draws, or its sum over a schedule. Nothing is ran
 itself: of n components none is ever ahead of its target by more than 1 - 1/n samples, and none behind it by more than
 1/2 + 1/3 + ... + 1/n, whatever the weights (for most, by less than one).
 
-Lanes that all began with the same draw would go on alike, and batches would be of one component each. So a lane begins as
-if it had drawn a number of samples before: its phase. With the number of the lane as its phase, slots that follow one
-another hold the shares, too.
+Lanes that all began with the same draw would go on alike, and batches would be of one component each. So a lane begins
+as if it had drawn a number of samples before: its phase. With the number of the lane as its phase, slots that follow
+one another hold the shares, too: with fixed weights, lane l goes through the draws of lane 0 from draw l on.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ Live: TypeAlias = NDArray[np.bool_]
 
 # Phases are counted up to here, and then from 0 again: a phase costs as many draws, each time a lane begins.
 _PHASES = 256
+_GOLDEN = (5**0.5 - 1) / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +86,21 @@ class Weights:
         >>> Weights.of([3, 1]).phases(6)
         (5, 1)
         """
-        return _draws(self.points[0][1], phase % _PHASES)
+        return _draws(tuple(self.typical(np.ones(len(self), bool)).tolist()), phase % _PHASES)
 
-    def shares_at(self, samples: int, live: Live) -> Floats:
-        """Give the shares of those who are ``live`` after so many samples."""
-        for begin, end, here, there in self._stretches(live):
-            if samples < end:
-                shares = here + (there - here) * ((samples - begin) / (end - begin))
-                return shares / (fsum(shares.tolist()) or 1)
-        raise AssertionError("a schedule has no end")
+    def typical(self, live: Live) -> Floats:
+        """Give the shares by which lanes that are ``live`` get out of step with one another."""
+        shares = np.where(live, np.mean([shares for _, shares in self.points], axis=0), 0)
+        if len(self.points) > 1:  # no simple fractions, which would give few different phases to what comes later
+            shares = shares * (1 + 0.1 * (np.arange(len(self)) * _GOLDEN % 1))
+        total = fsum(shares.tolist())
+        return shares / total if total and (len(self.points) > 1 or not live.all()) else shares
+
+    def is_idle(self, samples: int) -> Live:
+        """Tell which components have no share at this point."""
+        begin, end, here, there = next(each for each in self._stretches(None) if samples < each[1])
+        idle: Live = here + (there - here) * ((samples - begin) / (end - begin)) <= 0
+        return idle
 
     def has_share(self, samples: int, live: Live) -> bool:
         """Tell whether any of those who are ``live`` has a share after so many samples."""
@@ -122,8 +129,8 @@ class Mixing:
     [0, 0, 1, 0, 0, 0, 1, 0]
     """
 
-    __slots__ = ("_all_live", "_base", "_before", "_counts", "_drawn", "_fixed", "_lanes", "_live", "_phase", "_shares",
-                 "_start", "_weights")  # fmt: skip
+    __slots__ = ("_all_live", "_base", "_before", "_counts", "_drawn", "_fixed", "_lanes", "_live", "_phase", "_start",
+                 "_typical", "_weights")  # fmt: skip
 
     def __init__(self, weights: Weights, lanes: int, phase: int = 0) -> None:
         self._weights, self._lanes, self._phase = weights, lanes, phase % _PHASES
@@ -197,8 +204,19 @@ class Mixing:
 
     def _begin(self) -> None:
         """Note the draws before the first one, which were never made."""
-        self._shares = self._weights.shares_at(self._start * self._lanes, self._live)
-        self._before = np.array(_draws(tuple(self._shares.tolist()), self._phase), np.int64)
+        self._typical = self._weights.typical(self._live)
+        self._before = np.array(_draws(tuple(self._typical.tolist()), self._phase), np.int64)
+        if self._fixed is None and self._phase:
+            self._leave_claims(self._weights.is_idle(self._start * self._lanes) | ~self._live)
+
+    def _leave_claims(self, idle: Live) -> None:
+        """Let those whose turn has not come yet leave what they could claim from before to the others."""
+        claims = self._typical * self._phase - self._before
+        for component in np.flatnonzero(idle & (claims > 0)).tolist() if not idle.all() else ():
+            least = int(np.where(idle, np.inf, claims).argmin())
+            whole = int(np.ceil(claims[component]))
+            self._before[[component, least]] += (whole, -whole)
+            claims[[component, least]] += (-whole, whole)
 
     def _due(self, draws: int) -> Floats | None:
         """Say how much of each component is due since the beginning; None if none has a share."""
@@ -208,7 +226,7 @@ class Mixing:
         if live is not None and not weights.has_share(self._drawn * self._lanes, live):
             return None
         grown = weights.targets(draws * self._lanes, live) - weights.targets(self._start * self._lanes, live)
-        return grown / self._lanes + self._shares * self._phase
+        return grown / self._lanes + self._typical * self._phase
 
 
 @lru_cache(maxsize=4 * _PHASES)

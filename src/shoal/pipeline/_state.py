@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,7 +95,8 @@ def state_of(position: Position, plan: Mapping[str, Any], *, rank: int, world_si
 
 def read_states(states: Any) -> Saved:
     """Read the state of one rank, or those of all."""
-    every = [_checked(state) for state in ([states] if isinstance(states, Mapping) else list(states))]
+    several = not isinstance(states, Mapping) and isinstance(states, Iterable)
+    every = [_checked(state) for state in (states if several else [states])]
     if not every:
         raise StateError("there is no state to load: give one, or the list of all ranks' states")
     _agree(every)
