@@ -673,3 +673,12 @@ def test_a_source_without_lengths_is_shuffled_by_whole_shards_only() -> None:
         list(dataset.shuffle("full").loader(1))
     with pytest.raises(PlanError, match="Give steps="):
         list(dataset.loader(2, rank=0, world_size=2))
+
+
+def test_each_batch_of_a_mixture_holds_the_shares() -> None:
+    a = Dataset(Counting([400]))
+    b = a.map(lambda sample: {**sample, "cls": sample["cls"] + 1000})
+    for size in (16, 48, 64):
+        batches = list(shoal.mix([a, b], [3, 1]).loader(size, workers=0, end="drop"))
+        assert len(batches) > 3
+        assert {sum(number >= 1000 for number in batch["cls"].tolist()) for batch in batches} == {size // 4}

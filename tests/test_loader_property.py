@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
-from hypothesis import assume, given, note, reject
+from hypothesis import assume, given, note, reject, settings
 from hypothesis import strategies as st
 
 import shoal
@@ -31,7 +31,6 @@ from support.lane_models import (
     cases,
     children,
     dataset_of,
-    is_elementwise,
     is_straight,
     keep_most,
     noise,
@@ -40,6 +39,7 @@ from support.lane_models import (
     rows_of_item,
     shuffled_origins,
     with_arrays,
+    with_everything,
 )
 from support.lane_oracle import Drawn, Epoch, Grouped, Hopeless, Item, Kept, Model, Packed, Spread
 from support.rank_threads import rank_groups, run_ranks
@@ -278,6 +278,7 @@ def is_same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
+@settings(max_examples=settings.default.max_examples // 2)
 @given(data=st.data())
 def test_workers_make_no_difference_to_any_byte(data: st.DataObject) -> None:
     case = data.draw(cases())
@@ -288,7 +289,6 @@ def test_workers_make_no_difference_to_any_byte(data: st.DataObject) -> None:
     runs = [run_leg(dataset, replace(leg, workers=workers), options, Place()) for workers in (0, 1, 3)]
     for parts in zip(*runs, strict=True):
         assert all(is_same(part.batches, parts[0].batches) for part in parts)
-        assert all(part.states == parts[0].states for part in parts)
     after = [run_leg(dataset, replace(leg, workers=workers), options, place) for workers in (0, 3)]
     for parts in zip(*after, strict=True):
         assert is_same(parts[0].batches, parts[1].batches)
@@ -340,9 +340,8 @@ def test_one_lane_that_is_not_shuffled_is_storage_order(data: st.DataObject, wor
 
 @given(data=st.data(), workers=st.sampled_from([0, 2]))
 def test_lanes_and_shuffles_lose_nothing_that_iterating_gives(data: st.DataObject, workers: int) -> None:
-    case = data.draw(cases())
-    assume(is_elementwise(case.model))
-    dataset = dataset_of(case.model).lanes(case.lanes)
+    case = data.draw(cases(paths=[("sample",)]))
+    dataset = dataset_of(with_everything(case.model)).lanes(case.lanes)
     got, stored = rows(dataset.loader(7, workers=workers)), stored_rows(dataset, workers)
     assert Counter(map(repr, got)) == Counter(map(repr, stored))
 

@@ -934,10 +934,10 @@ def test_a_mixture_in_a_mixture_is_in_phase_with_it() -> None:
 def test_digests_are_the_same_however_they_are_put_together(ids: list[int], lanes: int, data: st.DataObject) -> None:
     slots = np.arange(len(ids))
     whole = np.zeros(lanes, np.uint64)
-    add_to_digests(whole, slots % lanes, np.array(ids, np.uint64), slots // lanes)
+    add_to_digests(whole, slots % lanes, np.array(ids, np.uint64), slots)
     single = [0] * lanes
     for slot in data.draw(st.permutations(slots.tolist())):
-        single[slot % lanes] = add_one_to_digest(single[slot % lanes], ids[slot], slot // lanes)
+        single[slot % lanes] = add_one_to_digest(single[slot % lanes], ids[slot], slot)
     assert single == whole.tolist()
     shuffled = data.draw(st.permutations(single))
     assert merge_digests(shuffled) == merge_digests(single)
@@ -967,7 +967,7 @@ def test_the_order_digest_of_an_epoch_tells_seeds_epochs_and_worlds_apart() -> N
         order = ElementOrder(Walk(Shuffle("shards", seed), epoch, 20, lanes=8), Lengths([13] * 20))
         slots = np.arange(260)
         made = np.zeros(8, np.uint64)
-        add_to_digests(made, slots % 8, sample_ids(order.locate(slots), 0), slots // 8)
+        add_to_digests(made, slots % 8, sample_ids(order.locate(slots), 0), slots)
         return made.tolist()  # type: ignore[no-any-return]
 
     seen = [merge_digests(digests(seed, epoch)) for seed in range(3) for epoch in range(3)]

@@ -35,13 +35,13 @@ __all__ = [
     "begins_again",
     "cases",
     "dataset_of",
-    "is_elementwise",
     "is_straight",
     "numbered",
     "rows_of",
     "rows_of_item",
     "shuffled_origins",
     "with_arrays",
+    "with_everything",
 ]
 
 KINDS = {"memory": MemorySource, "forward": ForwardSource, "stream": StreamSource}
@@ -49,7 +49,7 @@ KINDS = {"memory": MemorySource, "forward": ForwardSource, "stream": StreamSourc
 PATHS = (("sample",), ("sample", "packed"), ("sample", "batch"), ("sample", "packed", "batch"))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Origin(Samples):
     """A source, and which class stands for it."""
 
@@ -153,15 +153,15 @@ def is_straight(model: Model) -> bool:
     return simple and isinstance(model.origin, Samples) and model.origin.way == "samples"
 
 
-def is_elementwise(model: Model) -> bool:
-    """Tell whether what becomes of a sample does not depend on its lane or its neighbours."""
-    if any(isinstance(stage, First | Grouped | Packed) for stage in model.stages):
-        return False
-    if isinstance(model.origin, Blend):
-        blend = model.origin
-        everything = blend.exhausted == "drop" and all(_has_share(blend, at) for at in range(len(blend.parts)))
-        return everything and all(map(is_elementwise, blend.parts))
-    return True
+def with_everything(model: Model) -> Model:
+    """Leave out what makes a sample's fate depend on its lane or its neighbours."""
+    stages = tuple(stage for stage in model.stages if not isinstance(stage, First))
+    origin = model.origin
+    if isinstance(origin, Mix):
+        parts = tuple(map(with_everything, origin.parts))
+        weights = [1] * len(parts)
+        origin = replace(origin, parts=parts, weights=Weights.of(weights), exhausted="drop", written=weights)
+    return Model(origin, stages)
 
 
 def _has_share(blend: Blend, part: int) -> bool:
@@ -356,9 +356,11 @@ def _allowed(model: Model, wrap: bool) -> Model:
 
 
 @st.composite
-def cases(draw: st.DrawFn, leaf: st.SearchStrategy[Origin] | None = None) -> Case:
+def cases(
+    draw: st.DrawFn, leaf: st.SearchStrategy[Origin] | None = None, paths: Sequence[Sequence[str]] = PATHS
+) -> Case:
     lanes = draw(st.sampled_from([3, 4, 2, 1, *range(5, 17), 64]))
-    path = draw(st.sampled_from(PATHS))
+    path = draw(st.sampled_from(paths))
     wrap = draw(st.integers(0, 4)) == 4
     return Case(draw(models(path, wrap=wrap, leaf=leaf)), lanes, wrap)
 

@@ -51,6 +51,9 @@ class Samples:
     stages_before: int = 0
     """Stages between the source and what is modelled: they have numbers, too."""
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({list(map(len, self.shards))}, {self.way!r}, {self.shuffle})"
+
 
 @dataclass(frozen=True)
 class Blend:
@@ -173,8 +176,8 @@ class Epoch:
 
     def digest(self, slot: int) -> int:
         """Sum up what is in the slots before one."""
-        found = ((at // self._lanes, self.at(at)) for at in range(slot))
-        return sum(combine_one(item.id, index) for index, item in found if item is not None) % 2**64
+        found = ((at, self.at(at)) for at in range(slot))
+        return sum(combine_one(item.id, at) for at, item in found if item is not None) % 2**64
 
 
 class _Search:
@@ -196,10 +199,11 @@ class _Lane:
     def __init__(self, lane: int, lanes: int, epoch: int, search: _Search) -> None:
         self._lane, self._lanes, self._epoch, self._search = lane, lanes, epoch, search
 
-    def items(self, model: Model, leaf: int, wrap: bool) -> Iterator[Item]:
+    def items(self, model: Model, leaf: int, wrap: bool, phase: int | None = None) -> Iterator[Item]:
+        phase = self._lane if phase is None else phase
         stages, before = list(model.stages), 0
         if isinstance(model.origin, Blend):
-            items = self._blend(model.origin, leaf, wrap)
+            items = self._blend(model.origin, leaf, wrap, phase)
         else:
             before = model.origin.stages_before
             limit = None
@@ -252,12 +256,12 @@ class _Lane:
             if wrap and vain > 4 * max(len(source.shards), self._lanes):
                 raise Hopeless
 
-    def _blend(self, blend: Blend, leaf: int, wrap: bool) -> Iterator[Item]:
+    def _blend(self, blend: Blend, leaf: int, wrap: bool, phase: int) -> Iterator[Item]:
         streams = []
-        for part in blend.parts:
-            streams.append(self.items(part, leaf, wrap or blend.exhausted == "wrap"))
+        for part, begin in zip(blend.parts, blend.weights.phases(phase), strict=True):
+            streams.append(self.items(part, leaf, wrap or blend.exhausted == "wrap", begin))
             leaf += part.leaves
-        mixing = Mixing(blend.weights, self._lanes)
+        mixing = Mixing(blend.weights, self._lanes, phase)
         while (chosen := mixing.choose()) is not None:
             item = next(streams[chosen], None)
             if item is not None:

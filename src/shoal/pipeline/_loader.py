@@ -343,7 +343,7 @@ class Loader:
 
     def _any_sample(self, epoch: int) -> Sample:
         """Make another rank's sample, for a rank that never had one to pad its batches with."""
-        options = replace(self._options, rank=0, world_size=1, end="pad", workers=0, to="numpy", steps=1)
+        options = replace(self._options, rank=0, world_size=1, workers=0, to="numpy", steps=1)
         alone = Loader(self._plan, options)
         run = make_run(replace(alone._setting(), worker=(0, 1)), Position(epoch))
         try:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from shoal.abc import Block
-from shoal.order import Mixing, Weights
+from shoal.order import Mixing
 from shoal.pipeline._blocks import through
 from shoal.pipeline._feed import Channel, Feed, Group
 from shoal.pipeline._leaves import Cursor, Leaf
@@ -41,6 +41,8 @@ Mark: TypeAlias = Sequence[Any]
 Place: TypeAlias = tuple[int, int, Cursor]
 #: Inputs that were made once more.
 Book: TypeAlias = Mapping[Place, Group]
+
+_MANY = 10_000
 
 
 class Node(ABC):
@@ -86,8 +88,8 @@ class Trail:
 
     def __init__(self) -> None:
         self.last: tuple[int, Cursor, int] | None = None
-        self.barren: dict[int, int] = {}
-        """For leaves of which nothing was left lately: since which pass."""
+        self.barren: dict[int, tuple[int, int]] = {}
+        """For leaves of which nothing was left lately: since which pass, and of how many inputs."""
 
 
 class LeafNode(Node):
@@ -142,13 +144,16 @@ class LeafNode(Node):
         """Tell whether nothing was left of so many passes that another one would be no better.
 
         A lane sees only a part of each pass. Where nothing is shuffled it has seen all that it ever will after as many
-        passes as there are lanes.
+        passes as there are lanes; of a large source, many inputs will do.
         """
         barren = self._trail.barren
         if _bears(group.outputs):
             barren.clear()
             return False
-        return group.draw.number > barren.setdefault(self._leaf.number, group.draw.number) + 4 * self._leaf.walk.lanes
+        first, seen = barren.get(self._leaf.number, (group.draw.number, 0))
+        barren[self._leaf.number] = first, seen + 1
+        passes = group.draw.number - first
+        return passes > 4 * self._leaf.walk.lanes or (passes > 1 and seen > _MANY)
 
     def _piece(self, payload: Any, ref: tuple[int, ...]) -> Piece:
         # Where a mixture lies between stages, the payload is a list; a node further up spreads it.
@@ -162,11 +167,9 @@ def _bears(outputs: list[Any]) -> bool:
 class MixNode(Node):
     """One of several lanes at a time."""
 
-    def __init__(
-        self, children: Sequence[Node], weights: Weights, lanes: int, *, drop: bool, new_weights: bool
-    ) -> None:
+    def __init__(self, children: Sequence[Node], mixing: Mixing, *, drop: bool, new_weights: bool) -> None:
         self._children, self._drop, self._new_weights = children, drop, new_weights
-        self._mixing = Mixing(weights, lanes)
+        self._mixing = mixing
         self._ahead = self._mixing.copy()
         self._planned: deque[int] = deque()
 

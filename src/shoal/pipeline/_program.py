@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from shoal.abc import Source
 from shoal.errors import PlanError
-from shoal.order import Walk, lane_share
+from shoal.order import Mixing, Walk, lane_share
 from shoal.pipeline._blocks import with_bytes
 from shoal.pipeline._feed import Chain, Feed
 from shoal.pipeline._leaves import Leaf, make_leaf, way_of_reading
@@ -65,14 +65,19 @@ class Program:
 
     def lane(self, feed: Feed, lane: int, trail: Trail) -> Node:
         """Put a lane together."""
-        return self._node(self.plan, lane, lambda leaf: LeafNode(feed, leaf, lane, trail), iter(self.leaves))
+        return self._node(self.plan, lane, lane, lambda leaf: LeafNode(feed, leaf, lane, trail), iter(self.leaves))
 
-    def _node(self, plan: Plan, lane: int, open_leaf: Callable[[Leaf], Node], leaves: Iterator[Leaf]) -> Node:
+    def _node(
+        self, plan: Plan, lane: int, phase: int, open_leaf: Callable[[Leaf], Node], leaves: Iterator[Leaf]
+    ) -> Node:
         stages = list(plan.stages)
         if isinstance(plan.source, Mixture):
-            children = [self._node(component, lane, open_leaf, leaves) for component in plan.source.components]
+            weights = plan.source.weights
+            pairs = zip(plan.source.components, weights.phases(phase), strict=True)
+            children = [self._node(component, lane, begin, open_leaf, leaves) for component, begin in pairs]
             drop = plan.source.exhausted != "stop"  # one that begins again ends only if there is nothing in it
-            mixed = MixNode(children, plan.source.weights, self.plan.lanes, drop=drop, new_weights=self.new_weights)
+            mixing = Mixing(weights, self.plan.lanes, phase)
+            mixed = MixNode(children, mixing, drop=drop, new_weights=self.new_weights)
             node: Node = SpreadNode(mixed) if _is_pushed_down(plan) else mixed
         else:
             node = open_leaf(next(leaves))

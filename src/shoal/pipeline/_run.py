@@ -126,7 +126,7 @@ class StraightRun(Run):
         samples = [None if item is None else item[0] for item in found]
         ids = np.array([item[1] for item in found if item is not None], np.uint64)
         lanes, indexes = slots[: len(ids)] % self._setting.part.lanes, slots[: len(ids)] // self._setting.part.lanes
-        add_to_digests(self._digests, lanes, ids, indexes)
+        add_to_digests(self._digests, lanes, ids, slots[: len(ids)])
         self._last[lanes] = ids
         self._counts[lanes] = indexes + 1
         return samples
@@ -226,8 +226,9 @@ def _treated(
 class _Lane:
     """One lane, and what it has delivered."""
 
-    def __init__(self, node: Node, trail: Trail) -> None:
+    def __init__(self, node: Node, trail: Trail, lane: int, lanes: int) -> None:
         self.node, self.trail = node, trail
+        self._lane, self._lanes = lane, lanes
         self.count = 0
         self.digest = 0
         self.ended = False
@@ -238,7 +239,7 @@ class _Lane:
             self.ended = True
             return None
         self.node.ask(1)
-        self.digest = add_one_to_digest(self.digest, piece.id, self.count)
+        self.digest = add_one_to_digest(self.digest, piece.id, self._lane + self.count * self._lanes)
         self.count += 1
         sample: Sample = piece.sample
         return sample
@@ -262,14 +263,14 @@ class LaneRun(Run):
         work = Work(program.leaves, program.chains, program.salts)
         self._feed = Feed(program.leaves, engine().stream(work, workers=setting.workers))
         self._lanes = {lane: self._lane(program, lane) for lane in lanes}
-        self._marks: dict[int, Mark] = {}
         if position.lanes is not None:
             self._load({lane: position.lanes[lane] for lane in lanes}, position.anchors)
-        ahead = max(self._feed.capacity // len(lanes), 1)
-        for lane, state in self._lanes.items():
-            self._marks[lane] = state.mark()
-            if not state.ended:
-                state.node.ask(ahead)
+        self._marks = {lane: state.mark() for lane, state in self._lanes.items()}
+        # In turn, as slots are: the first batch is not to wait for all that is asked for ahead.
+        for _ in range(max(self._feed.capacity // len(lanes), 1)):
+            for state in self._lanes.values():
+                if not state.ended:
+                    state.node.ask(1)
 
     def rows(self, slots: Ids) -> list[Sample | None]:
         lanes = (slots % self._setting.part.lanes).tolist()
@@ -302,7 +303,7 @@ class LaneRun(Run):
 
     def _lane(self, program: Program, lane: int) -> _Lane:
         trail = Trail()
-        return _Lane(program.lane(self._feed, lane, trail), trail)
+        return _Lane(program.lane(self._feed, lane, trail), trail, lane, self._setting.part.lanes)
 
     def _places(self, lane: int, mark: Mark) -> Iterator[tuple[int, int, Cursor]]:
         """List every place in a leaf that a mark speaks of."""

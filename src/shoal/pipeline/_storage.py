@@ -95,10 +95,12 @@ def _keyed_blocks(plan: Plan, leaf: int, number: int) -> Iterator[Block]:
 def _through(
     plan: Plan, stages: tuple[BlockStage, ...], blocks: Iterator[Block], workers: int | str
 ) -> Iterator[Block]:
-    if not stages:
-        return blocks
     prepared = with_bytes(stages, views=plan.views, to_the_end=False)
-    return flow(engine().stream(partial(through, prepared), workers=workers), blocks)
+    stream = engine().stream(partial(through, prepared), workers=workers)
+    if not stages:
+        stream.close()  # there is nothing to do; it was asked for because it checks the workers and keeps freed memory
+        return blocks
+    return flow(stream, blocks)
 
 
 def _taken_apart(blocks: Iterable[Block], views: bool) -> Iterator[Piece]:
