@@ -11,6 +11,12 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 PYTEST := $(BIN)/python -m pytest
 INPUTS := constraints.txt pyproject.toml Makefile
 
+# The peers live in an environment of their own, outside the tree: it is large, and named after what is in it.
+PEERS := constraints.txt benchmarks/constraints.txt benchmarks/peers.txt
+BENCH := $(HOME)/.cache/shoal-bench/env-$(shell (pwd; cat $(PEERS)) | sha256sum | cut -c 1-12)
+BENCH_INSTALL := $(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check \
+	--constraint constraints.txt --constraint benchmarks/constraints.txt
+
 .PHONY: env demo test check soak bench clean
 
 env: .venv/all.done
@@ -48,8 +54,21 @@ test: .venv/all.done
 soak: .venv/all.done
 	SHOAL_TEST_PROFILE=soak $(PYTEST) -m soak --timeout 0
 
-bench: .venv/all.done
-	$(BIN)/python -m benchmarks.run
+$(BENCH)/peers.done:
+	@echo "Setting up $(BENCH) with the peers: some minutes, 5 GB"
+	$(PYTHON) -m venv $(BENCH)
+	$(BENCH_INSTALL) "torch==$$(sed -n 's/^torch==//p' constraints.txt)"
+	$(BENCH_INSTALL) --requirement benchmarks/peers.txt
+	$(BENCH_INSTALL) --no-deps mosaicml-streaming
+	$(BENCH_INSTALL) hatchling editables
+	@touch $@
+
+$(BENCH)/shoal.done: $(BENCH)/peers.done pyproject.toml Makefile
+	$(BENCH_INSTALL) --no-build-isolation --editable ".[images,torch,tables]"
+	@touch $@
+
+bench: $(BENCH)/shoal.done
+	$(BENCH)/bin/python -m benchmarks.run
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .hypothesis build dist

@@ -11,7 +11,7 @@ from pathlib import Path
 import webdataset
 
 import shoal
-from benchmarks import order, tar
+from benchmarks import loaders, memory, order, small, tar
 
 
 def main() -> None:
@@ -19,7 +19,7 @@ def main() -> None:
     machine = f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()}"
     peers = f"shoal {shoal.__version__}, webdataset {webdataset.__version__}"
     parts = [f"# Results\n\n`make bench` on {date.today():%Y-%m-%d}: {machine}; {peers}.\n"]
-    for part in chain(tar.run(), order.run()):
+    for part in chain(loaders.run_all(), small.run_all(), memory.run_all(), tar.run(), order.run()):
         print(part, flush=True)
         parts.append(part)
     Path(__file__).with_name("RESULTS.md").write_text("\n".join(parts))

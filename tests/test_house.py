@@ -31,7 +31,7 @@ ROOMS = [
     {"files"},
     {"shards", "order", "store"},
     {"sources", "pipeline"},
-    {"readers"},
+    {"readers", "image"},
     {"engines"},
     {"data", "webdataset", "feed"},
     {"learn"},

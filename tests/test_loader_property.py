@@ -250,11 +250,14 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Origin]:
     """Write one source of each kind."""
     folder = tmp_path_factory.mktemp("files")
     tars, zipped, tables = numbered([7, 0, 12, 1, 30]), numbered([5, 19, 0, 1], 1000), numbered([6, 1, 13], 2000)
-    return [
+    origins = [
         Origin(tars, stages_before=2, make=write_tars(folder, ".tar", tars)),
         Origin(zipped, "forward", stages_before=2, kind="forward", make=write_tars(folder, ".tar.gz", zipped)),
         Origin(tables, make=write_parquet(folder / "table.parquet", tables)),
     ]
+    for origin in origins:
+        assert dataset_of(Model(origin)).count() == sum(map(len, origin.shards))  # from here on, tars have an index
+    return origins
 
 
 @given(data=st.data())

@@ -87,6 +87,28 @@ def test_single_samples_are_fetched_by_range_once_the_shard_has_an_index(server:
     assert [request.range for request in server.requests[seen:]][-1].startswith("bytes=4")  # type: ignore[union-attr]
 
 
+def test_samples_that_lie_near_each_other_are_fetched_together(server: FaultyServer) -> None:
+    url = server.add("/a.tar", tar(400))  # 7 KiB a sample
+    source = TarSource(url)
+    assert source.length(Shard(url)) == 400
+    seen = len(server.ranges("/a.tar"))
+    positions = [301, 7, 5, 300, 30, 5, 399]
+    samples = source.take(Shard(url), positions)
+    assert [sample["__key__"] for sample in samples] == [f"{position:04d}" for position in positions]
+    assert [sample["bin"][0] for sample in samples] == [position % 256 for position in positions]
+    begins = [int(text.removeprefix("bytes=").partition("-")[0]) for text in server.ranges("/a.tar")[seen:] if text]
+    assert len(begins) == 3, "5 to 30, 300 to 301, and 399"
+    samples[1]["cls"] = b"changed"
+    assert source.take(Shard(url), [7])[0]["cls"] == b"7"
+
+
+def test_a_sample_that_is_asked_for_twice_comes_twice(server: FaultyServer) -> None:
+    url = server.add("/a.tar", tar(3))
+    one, other = TarSource(url).take(Shard(url), [1, 1])
+    assert one == other
+    assert one is not other
+
+
 def test_an_index_beside_a_remote_shard_is_used_and_checked_while_reading(server: FaultyServer, tmp_path: Path) -> None:
     with TarWriter(tmp_path / "a.tar", index=True) as writer:
         for number in range(20):

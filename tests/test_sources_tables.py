@@ -651,3 +651,42 @@ def test_options_reach_the_source(tmp_path: Path) -> None:
     ]
     FORMS[4].write(tmp_path / "a.arrows", numbered(2))
     assert list(shoal.read_arrow(f"pipe:cat {tmp_path}/a.arrows", ["n"], key="text", trust=True))[1]["__key__"] == "t1"
+
+
+# Sizes
+
+
+@seekable_forms
+def test_the_sizes_of_groups_add_up_to_nearly_the_file(tmp_path: Path, form: Form) -> None:
+    noise = [os.urandom(500) for _ in range(100)]
+    url = form.write(tmp_path / "a", pa.table({"n": range(100), "noise": noise}), 30)
+    source = form.source(url)
+    sizes = [source.size(shard) for shard in source.shards()]
+    assert len(sizes) == 4
+    assert 0.9 * os.path.getsize(url) < sum(sizes) < os.path.getsize(url)
+    assert source.size(Shard(url)) == pytest.approx(sum(sizes), abs=1)
+    assert source.size(Shard(url, 10, 50)) == pytest.approx(sizes[0] * 2 / 3 + sizes[1] * 2 / 3, abs=1)
+    assert source.size(Shard(url, 0, None, 2)) == pytest.approx(sum(sizes) / 2, abs=1)
+    assert source.size(Shard(url, 5, 5)) == 0
+
+
+def test_the_size_of_a_parquet_shard_is_that_of_the_columns_that_are_read(tmp_path: Path) -> None:
+    form = FORMS[0]
+    noise = [os.urandom(500) for _ in range(100)]
+    source = form.source(form.write(tmp_path / "a", pa.table({"n": range(100), "noise": noise})), columns=["n"])
+    assert 0 < source.size(source.shards()[0]) < 5000
+
+
+def test_the_size_of_a_stream_is_that_of_its_file(tmp_path: Path) -> None:
+    source = ArrowSource(write_stream(tmp_path / "a.arrows"))
+    (shard,) = source.shards()
+    size = os.path.getsize(shard.url)
+    assert source.size(shard) == size
+    assert [source.size(part) for part in source.split(shard, 2)] == [size // 2] * 2
+    assert source.size(Shard(shard.url, 0, 3)) is None
+    assert ArrowSource("-").size(Shard("-")) is None
+
+
+def write_stream(path: Path) -> str:
+    path.write_bytes(arrow(numbered(50), stream=True))
+    return str(path)

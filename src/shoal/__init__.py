@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from shoal._lazy import attach
 
 if TYPE_CHECKING:
-    from shoal import abc, errors, files, settings, shards, webdataset
+    from shoal import abc, errors, files, image, settings, shards, webdataset
     from shoal.pipeline import Dataset, Loader, mix
     from shoal.readers import read_arrow, read_parquet, read_tar
 
@@ -25,6 +25,7 @@ __all__ = [
     "abc",
     "errors",
     "files",
+    "image",
     "mix",
     "read_arrow",
     "read_parquet",
@@ -39,6 +40,7 @@ __getattr__, __dir__ = attach(
     {
         "errors": (),
         "files": (),
+        "image": (),
         "pipeline": ("Dataset", "Loader", "mix"),
         "readers": ("read_arrow", "read_parquet", "read_tar"),
         "settings": (),

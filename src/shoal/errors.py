@@ -18,15 +18,20 @@ ShoalError
 │   ├── DuplicateFieldError                         two members of a sample have the same field
 │   ├── MissingFieldError    (KeyError)             a wanted field is not in the sample
 │   ├── DecodeError                                 a field's bytes are not what its extension says
-│   └── EncodeError                                 a value cannot be written under its extension
-└── IndexFileError           (ValueError)           an index file cannot be used
+│   ├── EncodeError                                 a value cannot be written under its extension
+│   └── ErrorBudgetError                            more samples failed than a run may skip
+├── IndexFileError           (ValueError)           an index file cannot be used
+└── WorkerDiedError          (RuntimeError)         a worker process died while it worked on a block
 
 A text says what happened, what was seen and what to do. Shard and sample errors also carry the place as attributes
 (``shard``, ``offset``, ``member``, ``key``, ``field``), so that a program can act on it. All of them can be pickled.
+
+Beside the tree stands `StallWarning`: a run says that it waits, and for what.
 """
 
 from __future__ import annotations
 
+import signal
 import tarfile
 
 __all__ = [
@@ -35,6 +40,7 @@ __all__ = [
     "DecodeError",
     "DuplicateFieldError",
     "EncodeError",
+    "ErrorBudgetError",
     "IndexFileError",
     "MissingExtraError",
     "MissingFieldError",
@@ -43,6 +49,7 @@ __all__ = [
     "SettingsError",
     "ShardError",
     "ShoalError",
+    "StallWarning",
     "StateError",
     "TruncatedShardError",
     "TrustError",
@@ -50,6 +57,7 @@ __all__ = [
     "UrlChangedError",
     "UrlError",
     "UrlNotFoundError",
+    "WorkerDiedError",
 ]
 
 
@@ -168,5 +176,30 @@ class EncodeError(SampleError):
     """A value cannot be written under its extension."""
 
 
+class ErrorBudgetError(SampleError):
+    """More samples failed than the run was allowed to skip; the text names the last, the ledger has all."""
+
+
 class IndexFileError(ShoalError, ValueError):
     """An index file is of another version, damaged, or does not belong to its shard."""
+
+
+class StallWarning(RuntimeWarning):
+    """Nothing was delivered for a while; the text says which stage and worker has what."""
+
+
+class WorkerDiedError(ShoalError, RuntimeError):
+    """A worker process died while it worked on a block: killed, crashed in a library, or left by its own code."""
+
+    def __init__(self, message: str, *, pid: int | None = None, exitcode: int | None = None) -> None:
+        super().__init__(message)
+        self.pid = pid
+        self.exitcode = exitcode
+
+    @property
+    def signal(self) -> str | None:
+        """The name of the signal that ended it, if it was one."""
+        if self.exitcode is None or self.exitcode >= 0:
+            return None
+        known = {int(each): each.name for each in signal.Signals}
+        return known.get(-self.exitcode, f"signal {-self.exitcode}")

@@ -42,10 +42,14 @@ class Settings:
     """Pictures of more pixels than this are refused as bombs."""
     keep_freed: int = 64 * 2**20
     """Bytes of freed memory that a process which reads samples keeps for the next ones; 0 for what the system does."""
+    memory: int = 2**30
+    """Bytes of samples that a run may hold ahead of the one who uses them."""
+    stall: float = 60.0
+    """Seconds without anything delivered after which a run says what it waits for; 0 for never."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cache", Path(self.cache).expanduser())
-        for name in ("cache_size", "retries", "backoff", "timeout", "max_pixels", "keep_freed"):
+        for name in ("cache_size", "retries", "backoff", "timeout", "max_pixels", "keep_freed", "memory", "stall"):
             if getattr(self, name) < 0:
                 raise SettingsError(f"the setting {name} is {getattr(self, name)}; it must not be negative")
 
@@ -104,9 +108,9 @@ def parse_bytes(text: str | float) -> int:
 def _parse(name: str, text: str) -> Path | int | float:
     if name == "cache":
         return Path(text)
-    if name in ("cache_size", "keep_freed"):
+    if name in ("cache_size", "keep_freed", "memory"):
         return parse_bytes(text)
     try:
-        return float(text) if name in ("backoff", "timeout") else int(text)
+        return float(text) if name in ("backoff", "timeout", "stall") else int(text)
     except ValueError:
         raise SettingsError(f"SHOAL_{name.upper()} is {text!r}, which is not a number") from None

@@ -1,6 +1,31 @@
 """The contracts between the rooms: an abstract class for a duty, a protocol for a favour."""
 
-from shoal.abc.engine import Engine, Stream
-from shoal.abc.source import Block, Sample, Shard, Source, SupportsRandomAccess, SupportsSplit
+from shoal.abc.engine import Engine, Parcel, Pool, PoolReading, Step, Stream, Workers
+from shoal.abc.source import (
+    Block,
+    Columns,
+    Sample,
+    Shard,
+    Source,
+    SupportsColumns,
+    SupportsRandomAccess,
+    SupportsSplit,
+)
 
-__all__ = ["Block", "Engine", "Sample", "Shard", "Source", "Stream", "SupportsRandomAccess", "SupportsSplit"]
+__all__ = [
+    "Block",
+    "Columns",
+    "Engine",
+    "Parcel",
+    "Pool",
+    "PoolReading",
+    "Sample",
+    "Shard",
+    "Source",
+    "Step",
+    "Stream",
+    "SupportsColumns",
+    "SupportsRandomAccess",
+    "SupportsSplit",
+    "Workers",
+]

@@ -14,10 +14,13 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Block", "Sample", "Shard", "Source", "SupportsRandomAccess", "SupportsSplit"]
+__all__ = ["Block", "Columns", "Sample", "Shard", "Source", "SupportsColumns", "SupportsRandomAccess", "SupportsSplit"]
 
 #: A dict of fields plus ``"__key__"``.
 Sample: TypeAlias = dict[str, Any]
+
+#: For each field a list, or an array with a row for each sample; also ``"__key__"``.
+Columns: TypeAlias = "dict[str, list[Any] | NDArray[Any]]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,18 @@ class SupportsRandomAccess(Protocol):
 
     def take(self, shard: Shard, indices: Sequence[int]) -> list[Sample]:
         """Read the samples at these positions of a shard, in this order."""
+        ...
+
+
+@runtime_checkable
+class SupportsColumns(Protocol):
+    """A source that can read many samples of a shard at once as columns."""
+
+    def take_columns(self, shard: Shard, indices: NDArray[np.int64]) -> Columns | None:
+        """Read the samples at these positions, in this order, as what a batch of them has.
+
+        None where samples differ in their fields or cannot be columns, and have to be read one by one; and for none.
+        """
         ...
 
 

@@ -11,15 +11,16 @@ from shoal import registry
 from shoal._optional import tensor_library
 from shoal.abc import Sample
 from shoal.errors import MissingFieldError
-from shoal.pipeline._memory import joined, native
+from shoal.pipeline._memory import Memory, joined, native
+from shoal.pipeline._slabs import whole_slab
 
-__all__ = ["collate", "to_numpy"]
+__all__ = ["collate", "column", "to_numpy"]
 
 #: Whole numbers up to here are exact as float64.
 _EXACT = 2**53
 
 
-def collate(samples: Sequence[Sample]) -> Sample:
+def collate(samples: Sequence[Sample], memory: Memory = None) -> Sample:
     """Make a batch: numbers, arrays of one shape and type, and tensors alike are stacked; the rest becomes lists.
 
     Nothing changes its value or turns into Python objects in an array: where numbers have no common type that holds
@@ -36,7 +37,7 @@ def collate(samples: Sequence[Sample]) -> Sample:
             odd = sorted(sample.keys() ^ names)
             text = f"the samples of a batch differ in their fields: {', '.join(odd)} is not in all of them"
             raise MissingFieldError(text, key=sample["__key__"])
-    return {name: _column([sample[name] for sample in samples]) for name in names}
+    return {name: column([sample[name] for sample in samples], memory) for name in names}
 
 
 def to_numpy(batch: Sample) -> Sample:
@@ -44,14 +45,19 @@ def to_numpy(batch: Sample) -> Sample:
     return batch
 
 
-def _column(values: list[Any]) -> Any:
+def column(values: list[Any], memory: Memory = None) -> Any:
+    """Make one field of a batch.
+
+    >>> column([1.5, 2])
+    array([1.5, 2. ])
+    """
     kinds = set(map(type, values))
     kind = type(values[0])
     if len(kinds) == 1:
         if kind is str or kind is bytes:
             return values
         if kind is np.ndarray:
-            return _arrays(values)
+            return _arrays(values, memory)
         if kind is int:
             return _integers(values)
         if kind.__module__ == "ml_dtypes":  # bfloat16 and its kin, which numpy counts among no family
@@ -63,7 +69,7 @@ def _column(values: list[Any]) -> Any:
     return _tensors(values)
 
 
-def _arrays(arrays: list[np.ndarray[Any, Any]]) -> Any:
+def _arrays(arrays: list[np.ndarray[Any, Any]], memory: Memory = None) -> Any:
     first = arrays[0]
     shape, dtype = first.shape, first.dtype
     for array in arrays:
@@ -71,7 +77,11 @@ def _arrays(arrays: list[np.ndarray[Any, Any]]) -> Any:
             return arrays
     if dtype.hasobject:
         return arrays
-    return joined(arrays).reshape(len(arrays), *shape) if shape else native(np.stack(arrays))
+    if not shape:
+        return native(np.stack(arrays))
+    # Rows that were filled where the batch is to be are it already.
+    slab = whole_slab(arrays) if dtype.isnative else None
+    return joined([array[None] for array in arrays], memory) if slab is None else slab
 
 
 def _subclasses(values: list[Any], kinds: set[type]) -> Any:

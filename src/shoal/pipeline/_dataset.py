@@ -9,18 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from shoal.abc import Sample, Shard, Source
+from shoal.abc import Pool, Sample, Shard, Source, Workers
 from shoal.errors import PlanError
 from shoal.order import Batching, Shuffle, ShuffleReport, Weights
-from shoal.pipeline._blocks import BLOCK
 from shoal.pipeline._leaves import lengths_of
 from shoal.pipeline._loader import Loader, LoaderOptions
 from shoal.pipeline._part import PartOf
 from shoal.pipeline._plan import Mixture, Plan
+from shoal.pipeline._replay import replayed
 from shoal.pipeline._shuffle_report import report_on_shuffles
-from shoal.pipeline._storage import storage_samples
+from shoal.pipeline._steps import BLOCK
+from shoal.pipeline._storage import StorageRun
 from shoal.pipeline.gather import Batch, Budget, Length, Pack, Take
-from shoal.pipeline.stages import Decode, Filter, FlatMap, Map, Select, Stage, describe
+from shoal.pipeline.ledger import Failure, Ledger, OnError
+from shoal.pipeline.stages import BlockStage, Decode, Filter, FlatMap, Map, Select, Stage, describe
 from shoal.shards import ShardWriter, WrittenShard
 from shoal.shards.codecs import DecodeOptions
 
@@ -56,7 +58,7 @@ class Dataset:
         return ".".join([source, *map(describe, plan.stages), *shuffle])
 
     def __iter__(self) -> Iterator[Sample]:
-        return self.run()
+        return iter(self.run())
 
     @property
     def shards(self) -> tuple[Shard, ...]:
@@ -74,32 +76,67 @@ class Dataset:
         only: Iterable[str] | None = None,
         codecs: Mapping[str, Callable[[bytes], Any]] | None = None,
         trust: bool = False,
+        workers: Workers | None = None,
+        mode: str | None = None,
     ) -> Dataset:
         """Turn bytes into values by extension; see `shoal.shards.codecs` for the kinds of pictures.
 
         ``only`` leaves the other fields as they are; ``codecs`` gives functions of your own for some fields; ``trust``
-        allows formats that can run code (pickle, pth).
+        allows formats that can run code (pickle, pth). ``workers`` and ``mode`` are as in `map`.
         """
-        options = DecodeOptions(images=images, trust=trust)
-        return self._then(Decode(options, None if only is None else frozenset(only), dict(codecs or {})))
+        options, chosen = DecodeOptions(images=images, trust=trust), None if only is None else frozenset(only)
+        return self._then(Decode(options, chosen, dict(codecs or {}), pool=_pool(workers, mode)))
 
-    def map(self, function: Callable[..., Sample], *, random: bool = False) -> Dataset:
+    def map(
+        self,
+        function: Callable[..., Sample],
+        *,
+        random: bool = False,
+        workers: Workers | None = None,
+        mode: str | None = None,
+    ) -> Dataset:
         """Turn each sample into another; a result without a key gets that of its sample.
+
+        With ``workers`` the stage has so many of its own: a number, a range ``(1, 4)`` in which the run looks for the
+        right one, or ``"auto"``. ``mode="process"`` is for functions that hold the interpreter's lock.
 
         With ``random=True`` the function is called as ``function(sample, rng)`` with a numpy generator that follows
         from the seed of `shuffle`, the epoch, the sample and this stage: a sample is treated alike wherever and
         whenever it is its turn, and otherwise in the next epoch.
         """
-        number = self._plan.depth * 1000 + len(self._plan.stages)  # no two stages of a plan have the same
-        return self._then(Map(function, number if random else None))
+        return self._then(Map(function, self._stage_number() if random else None, pool=_pool(workers, mode)))
 
-    def filter(self, predicate: Callable[[Sample], bool]) -> Dataset:
-        """Keep the samples for which a function is true."""
-        return self._then(Filter(predicate))
+    def filter(
+        self, predicate: Callable[[Sample], bool], *, workers: Workers | None = None, mode: str | None = None
+    ) -> Dataset:
+        """Keep the samples for which a function is true; ``workers`` and ``mode`` are as in `map`."""
+        return self._then(Filter(predicate, pool=_pool(workers, mode)))
 
-    def flat_map(self, function: Callable[[Sample], Iterable[Sample]]) -> Dataset:
-        """Turn each sample into any number of samples; those without a key are numbered after their parent's."""
-        return self._then(FlatMap(function))
+    def flat_map(
+        self,
+        function: Callable[[Sample], Iterable[Sample]],
+        *,
+        workers: Workers | None = None,
+        mode: str | None = None,
+    ) -> Dataset:
+        """Turn each sample into any number of samples; those without a key are numbered after their parent's.
+
+        ``workers`` and ``mode`` are as in `map`.
+        """
+        return self._then(FlatMap(function, pool=_pool(workers, mode)))
+
+    def apply(self, *stages: BlockStage, workers: Workers | None = None, mode: str | None = None) -> Dataset:
+        """Add stages that are made elsewhere, such as those of `shoal.image`.
+
+        ``workers`` and ``mode`` are as in `map`, for all of them together.
+        """
+        pool, dataset = _pool(workers, mode), self
+        for stage in stages:
+            own: dict[str, Any] = {} if pool is None else {"pool": pool}
+            if stage.is_random:
+                own["random"] = dataset._stage_number()
+            dataset = dataset._then(replace(stage, **own))
+        return dataset
 
     def take(self, count: int) -> Dataset:
         """Keep the first samples; in a loader, the first of each lane."""
@@ -194,9 +231,18 @@ class Dataset:
         limit = self._plan.with_limit().limit
         return samples if limit is None else min(samples, limit)
 
-    def run(self, *, workers: int | str = 0) -> Iterator[Sample]:
-        """Yield the samples in storage order, the work of the stages spread over ``workers`` threads."""
-        return storage_samples(self._plan, workers)
+    def run(
+        self, *, workers: Workers = 0, mode: str = "thread", on_error: OnError = "raise", error_budget: float = 0.05
+    ) -> StorageRun:
+        """Yield the samples in storage order.
+
+        The stages that have no workers of their own are done by ``workers`` threads or processes (``mode``).
+        ``on_error="skip"`` leaves out samples that fail and writes them into the run's ``ledger``, as long as they are
+        no more than ``error_budget``: a number, or a share of the samples as in 0.05. A function decides by the
+        `Failure` that it is given: true skips.
+        """
+        ledger = Ledger(on_error, error_budget)
+        return StorageRun(self._plan.skipping() if ledger.catches else self._plan, Pool(workers, mode), ledger)
 
     def loader(self, batch_size: int, **options: Any) -> Loader:
         """Load batches for training; see `Loader` for the options."""
@@ -245,6 +291,17 @@ class Dataset:
                 writer.write(sample)
         return writer.shards
 
+    def replay(self, failure: Failure) -> list[Sample]:
+        """Read a sample of a ledger again and send it through the stages in this thread, where it may fail again.
+
+        What it raises has its own traceback, for a debugger; what does not fail is given back.
+        """
+        return replayed(self._plan, failure)
+
+    def _stage_number(self) -> int:
+        """Give a number that no other stage of the plan has."""
+        return self._plan.depth * 1000 + len(self._plan.stages)
+
     def _then(self, stage: Stage) -> Dataset:
         return self._with(self._plan.then(stage))
 
@@ -254,6 +311,13 @@ class Dataset:
     @classmethod
     def _of(cls, plan: Plan) -> Dataset:
         return cls(next(plan.sources()), plan=plan)
+
+
+def _pool(workers: Workers | None, mode: str | None) -> Pool | None:
+    """Give the pool that a stage asks for, if it does."""
+    if workers is None and mode is None:
+        return None
+    return Pool("auto" if workers is None else workers, "thread" if mode is None else mode)
 
 
 def mix(

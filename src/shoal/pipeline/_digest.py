@@ -25,7 +25,8 @@ def plan_description(plan: Plan, ways: Sequence[str], *, wrap: bool) -> dict[str
     Left out are the bodies of functions and the weights of mixtures, which may change, and how many ranks and workers
     there are and how large batches are, which make no difference.
     """
-    return {"lanes": plan.lanes, "wrap": wrap, **_described(plan, iter(ways))}
+    errors = {"errors": "skipped"} if plan.skips else {}
+    return {"lanes": plan.lanes, "wrap": wrap, **errors, **_described(plan, iter(ways))}
 
 
 def plan_weights(plan: Plan) -> list[Any]:

@@ -6,25 +6,23 @@ its own, so what a lane sees does not depend on what was fetched for others, or 
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
 from shoal.abc import Block, Stream
-from shoal.pipeline._blocks import BLOCK, through
 from shoal.pipeline._leaves import Cursor, Draw, Leaf
-from shoal.pipeline.stages import BlockStage
+from shoal.pipeline._parcel import Outputs, Parcel, Part
+from shoal.pipeline._steps import BLOCK
+from shoal.pipeline.ledger import Failure, Ledger
+from shoal.pipeline.statistics import Meter
 
-__all__ = ["Chain", "Channel", "Feed", "Group", "Outputs", "Work"]
-
-#: What became of one input: a list of (sample, id); where a mixture lies between stages, a list of such lists.
-Outputs: TypeAlias = list[Any]
-#: Leading stages of a leaf, cut where its samples pass through a mixture.
-Chain: TypeAlias = Sequence[Sequence[BlockStage]]
+__all__ = ["Channel", "Feed", "Group", "Reader"]
 
 
 class Group(NamedTuple):
@@ -32,46 +30,39 @@ class Group(NamedTuple):
 
     draw: Draw
     outputs: Outputs
+    failures: tuple[Failure, ...] = ()
 
 
-class Work:
-    """Reads inputs and sends them through the leading stages of their leaf; runs in the engine's workers."""
+class Wanted(NamedTuple):
+    """Inputs of several leaves."""
 
-    def __init__(self, leaves: Sequence[Leaf], chains: Sequence[Chain], salts: Sequence[Sequence[int]]) -> None:
-        self._leaves, self._chains, self._salts = leaves, chains, salts
+    draws: Sequence[tuple[int, Draw]]
+    leaves: Sequence[Leaf]
 
-    def __call__(self, wanted: Sequence[tuple[int, Draw]]) -> list[Outputs]:
-        """Treat inputs of several leaves; results are in their order."""
-        results: list[Outputs] = [[]] * len(wanted)
+    def urls(self) -> list[str]:
+        """Name the shards."""
+        return [self.leaves[leaf].shards[draw.shard].url for leaf, draw in self.draws]
+
+
+class Reader:
+    """Reads the inputs of a parcel; runs in the engine's workers."""
+
+    def __call__(self, parcel: Parcel) -> Parcel:
+        """Read what is wanted, each leaf's as one block."""
+        begun = time.perf_counter()
+        wanted, leaves = parcel.wanted
+        parcel.stage = "read"
         by_leaf = sorted(range(len(wanted)), key=lambda place: wanted[place][0])
-        for leaf, group in groupby(by_leaf, key=lambda place: wanted[place][0]):
+        for number, group in groupby(by_leaf, key=lambda place: wanted[place][0]):
             places = list(group)
-            for place, outputs in zip(places, self._treat(leaf, [wanted[p][1] for p in places]), strict=True):
-                results[place] = outputs
-        return results
-
-    def _treat(self, number: int, draws: list[Draw]) -> list[Outputs]:
-        leaf = self._leaves[number]
-        origins = [leaf.shards[draw.shard] for draw in draws]
-        ids = np.array([draw.id for draw in draws], np.uint64)
-        block = Block(leaf.samples(draws), origins, ids)
-        return _outputs(block, self._chains[number], self._salts[number])
-
-
-def _outputs(block: Block, chain: Chain, salts: Sequence[int]) -> list[Outputs]:
-    """Send a block through a chain and tell for each of its samples what became of it."""
-    made = through(chain[0], replace(block, rows=None, salt=salts[0]))
-    assert made.ids is not None
-    if len(chain) == 1:
-        items: list[Any] = list(zip(made.samples, made.ids.tolist(), strict=True))
-    else:
-        items = _outputs(made, chain[1:], salts[1:])
-    if made.rows is None:
-        return [[item] for item in items]
-    results: list[Outputs] = [[] for _ in block.samples]
-    for row, item in zip(made.rows, items, strict=True):
-        results[row].append(item)
-    return results
+            draws = [wanted[place][1] for place in places]
+            leaf = leaves[number]
+            origins = [leaf.shards[draw.shard] for draw in draws]
+            ids = np.array([draw.id for draw in draws], np.uint64)
+            parcel.parts.append(Part(number, Block(leaf.samples(draws), origins, ids), places))
+        parcel.wanted = None
+        parcel.spent.append((0, "read", time.perf_counter() - begun, len(wanted)))
+        return parcel
 
 
 class Channel:
@@ -105,8 +96,12 @@ class Channel:
 class Feed:
     """The channels of all leaves, served through one stream of work."""
 
-    def __init__(self, leaves: Sequence[Leaf], stream: Stream[Sequence[tuple[int, Draw]], list[Outputs]]) -> None:
+    def __init__(
+        self, leaves: Sequence[Leaf], stream: Stream[Parcel, Parcel], meter: Meter, ledger: Ledger, epoch: int
+    ) -> None:
         self._leaves, self._stream = leaves, stream
+        self._meter, self._number = meter, meter.watch(stream)
+        self._ledger, self._epoch, self._seen = ledger, epoch, 0
         self._todo: deque[Channel] = deque()
         self._sent: deque[list[tuple[Channel, Draw]]] = deque()
 
@@ -137,6 +132,9 @@ class Feed:
         group = channel.groups.popleft()
         channel.ready -= len(group.outputs)
         channel.need -= len(group.outputs)
+        self._seen += 1
+        for failure in group.failures:
+            self._admit(failure, channel.leaf, group.draw)
         return group
 
     def again(self, wanted: Iterable[tuple[int, int, Cursor]]) -> dict[tuple[int, int, Cursor], Group]:
@@ -146,13 +144,11 @@ class Feed:
         draws = [draw for leaf, some in by_leaf for draw in self._leaves[leaf].redraws([place[1:] for place in some])]
         found: list[Outputs] = []
         for at in range(0, len(draws), BLOCK):
-            self._stream.put(
-                [(place[0], draw) for place, draw in zip(places[at : at + BLOCK], draws[at:], strict=False)]
-            )
-            if len(self._stream) >= self._stream.capacity:
-                found += self._stream.get()
+            self._put([(place[0], draw) for place, draw in zip(places[at : at + BLOCK], draws[at:], strict=False)])
+            if self._stream.full:
+                found += self._get()[0]
         while len(self._stream):
-            found += self._stream.get()
+            found += self._get()[0]
         groups = map(Group, draws, found)
         return dict(zip(places, groups, strict=True))
 
@@ -160,12 +156,34 @@ class Feed:
         """Let go of the workers."""
         self._stream.close()
 
+    def fail(self, failure: Failure) -> None:
+        """Write down what failed behind the lanes' inputs."""
+        self._meter.skipped += 1
+        self._ledger.admit(replace(failure, epoch=self._epoch), seen=self._seen)
+
+    def _admit(self, failure: Failure, leaf: int, draw: Draw) -> None:
+        self.fail(replace(failure, offset=draw.offset, at=(leaf, draw.shard, draw.number)))
+
     def _send(self) -> None:
-        while self._todo and len(self._stream) < self._stream.capacity:
+        while self._todo and not self._stream.full:
             block = self._drawn()
             if block:
                 self._sent.append(block)
-                self._stream.put([(channel.leaf, draw) for channel, draw in block])
+                self._put([(channel.leaf, draw) for channel, draw in block])
+
+    def _put(self, draws: Sequence[tuple[int, Draw]]) -> None:
+        self._stream.put(Parcel(Wanted(draws, self._leaves)))
+
+    def _get(self) -> tuple[list[Outputs], list[tuple[int, Failure]]]:
+        begun = time.perf_counter()
+        parcel = self._stream.get()
+        self._meter.waited += time.perf_counter() - begun
+        self._meter.add(self._number, parcel.spent)
+        results: list[Outputs] = [[]] * sum(len(part.places) for part in parcel.parts)
+        for part in parcel.parts:
+            for place, outputs in zip(part.places, part.outputs(), strict=True):
+                results[place] = outputs
+        return results, parcel.failures
 
     def _drawn(self) -> list[tuple[Channel, Draw]]:
         block: list[tuple[Channel, Draw]] = []
@@ -186,10 +204,13 @@ class Feed:
         return block
 
     def _receive(self) -> None:
-        results = self._stream.get()
-        for (channel, draw), outputs in zip(self._sent.popleft(), results, strict=True):
+        results, failures = self._get()
+        failed: dict[int, tuple[Failure, ...]] = {}
+        for place, failure in failures:
+            failed[place] = (*failed.get(place, ()), failure)
+        for place, ((channel, draw), outputs) in enumerate(zip(self._sent.popleft(), results, strict=True)):
             channel.under_way -= 1
             channel.ready += len(outputs)
-            channel.groups.append(Group(draw, outputs))
+            channel.groups.append(Group(draw, outputs, failed.get(place, ())))
             if channel.lacks:
                 self._todo.append(channel)

@@ -11,17 +11,22 @@ from typing import Any
 import numpy as np
 
 from shoal import registry
-from shoal.abc import Sample, Source
+from shoal.abc import Pool, Sample, Source, Workers
 from shoal.errors import PlanError, StateError
 from shoal.order import Part, merge_digests, own_lanes, rank_part
-from shoal.pipeline._assemble import assemble
 from shoal.pipeline._digest import plan_description, plan_weights
 from shoal.pipeline._leaves import lengths_of
+from shoal.pipeline._live import LiveLine
+from shoal.pipeline._parcel import weight
 from shoal.pipeline._plan import Plan
 from shoal.pipeline._program import ways_of_reading
-from shoal.pipeline._run import Run, Setting, is_straight, make_run
+from shoal.pipeline._run import Run, Setting
+from shoal.pipeline._runs import is_straight, make_run
+from shoal.pipeline._slabs import Slabs
 from shoal.pipeline._state import Position, differences, merge_states, read_states, state_of
 from shoal.pipeline.groups import Group, current_group, current_worker
+from shoal.pipeline.ledger import Ledger, OnError
+from shoal.pipeline.statistics import Meter, Statistics
 
 __all__ = ["Loader", "LoaderOptions"]
 
@@ -42,12 +47,22 @@ class LoaderOptions:
     world_size: int | None = None
     steps: int | None = None
     """Batches an epoch; by default all there are."""
-    workers: int | str = "auto"
+    workers: Workers = "auto"
+    """Who does the stages that have no workers of their own: a number, a range ``(1, 4)``, or ``"auto"``."""
+    mode: str = "thread"
+    """``"process"`` for stages that hold the interpreter's lock."""
+    on_error: OnError = "raise"
+    """What becomes of samples that fail: the end of the run, ``"skip"``, or what a function says of the `Failure`."""
+    error_budget: float = 0.05
+    """How many samples may be skipped: a number, or a share as in 0.05."""
     end: str = "pad"
     """What becomes of an incomplete last batch: padded and masked, dropped, or filled from the next pass."""
     to: str = "numpy"
+    progress: bool = False
+    """Whether a line on the terminal says how the epoch is doing."""
 
     def __post_init__(self) -> None:
+        Pool(self.workers, self.mode)
         if self.end not in _ENDS:
             raise PlanError(f"end={self.end!r}; known are {', '.join(map(repr, _ENDS))}")
         if self.end == "wrap" and self.steps is None:
@@ -79,8 +94,12 @@ class Loader:
     def __init__(self, plan: Plan, options: LoaderOptions) -> None:
         if plan.endless and options.steps is None:
             raise PlanError('a mixture whose components begin again ("wrap") never ends by itself: give steps=')
-        self._plan = plan
+        self.ledger = Ledger(options.on_error, options.error_budget)
+        """The samples that were skipped, of all epochs that this loader ran."""
+        self._plan = plan.skipping() if self.ledger.catches else plan
         self._options = options
+        self._slabs = Slabs()
+        self._meter: Meter | None = None
         self._convert = registry.load("format", options.to)
         self._group: Group | None = None
         self._part: Part | None = None
@@ -157,6 +176,19 @@ class Loader:
         self._run = None
         self._received.clear()
 
+    def statistics(self) -> Statistics:
+        """Tell how the epoch that is under way is doing, or how the last one did.
+
+        >>> import shoal, tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> with shoal.shards.TarWriter(f"{folder}/a.tar") as writer:
+        ...     _ = writer.write({"__key__": "a", "cls": 1})
+        >>> loader = shoal.read_tar(f"{folder}/a.tar").decode().loader(1)
+        >>> len(list(loader)), loader.statistics().samples
+        (1, 1)
+        """
+        return (self._meter or Meter()).statistics()
+
     def torch_dataset(self) -> Any:
         """Give the batches as an `IterableDataset`, for a `DataLoader(..., batch_size=None)` or `StatefulDataLoader`.
 
@@ -232,8 +264,17 @@ class Loader:
 
     def _setting(self) -> Setting:
         wrap = self._options.end == "wrap"
-        place, workers = self._place(), self._options.workers
-        return Setting(self._plan, place, workers, wrap, self._reading(), current_worker(), self._new_weights)
+        return Setting(
+            self._plan,
+            self._place(),
+            Pool(self._options.workers, self._options.mode),
+            wrap,
+            self._reading(),
+            current_worker(),
+            self._new_weights,
+            self.ledger,
+            self._slabs,
+        )
 
     def _known_slots(self) -> int | None:
         """Say how many slots an epoch has, where that follows from the lengths of the shards."""
@@ -250,13 +291,14 @@ class Loader:
 
     def __getstate__(self) -> dict[str, Any]:
         self._place()  # a worker process would not find the process group
-        gone = {"_group": None, "_under_way": None, "_run": None}
+        gone = {"_group": None, "_under_way": None, "_run": None, "_slabs": None, "_meter": None}
         kept = {**self.__dict__, **gone, "_received": deque(maxlen=_REMEMBERED), "_resume": self._position(None)}
         return {name: value for name, value in kept.items() if name != "_convert"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._convert = registry.load("format", self._options.to)
+        self._slabs = Slabs()
 
     def _next_epoch(self) -> Generator[Sample]:
         """Run an epoch, or what is left of one; it begins with its first batch, not when the iterator is made."""
@@ -270,12 +312,20 @@ class Loader:
         setting = self._setting()
         known = self._slots_of_world(setting)
         run = self._run = make_run(setting, position)
+        meter = self._meter = run.meter
+        line = LiveLine(meter) if self._options.progress else None
         try:
             for batch, received in self._parts(run, setting, position, known):
                 self._received.append(received)
+                meter.bytes += weight([batch])
+                if line is not None:
+                    line.tick()
                 yield self._convert(batch)
+                del batch
         finally:
             run.close()
+            if line is not None:
+                line.close()
         if self._run is run:
             self._finish(position.epoch)
 
@@ -310,17 +360,20 @@ class Loader:
             slots, size = rank_part(slot, part)
             mine = step % setting.worker[1] == setting.worker[0]
             rows = run.rows(slots) if mine else run.rows_of_others(slots)
-            samples = [] if rows is None else [sample for sample in rows if sample is not None]
-            verdict = _GO if known is not None or rows is None else self._verdict(len(samples), len(rows), run.alive)
+            verdict = _GO if known is not None or rows is None else self._verdict(rows.present, len(rows), run.alive)
             if verdict == _STOP:
                 return
             slot += part.batch_size
             if verdict == _GO:
                 step += 1
-                if mine:
-                    filler = samples[-1] if samples else filler or self._any_sample(position.epoch)
-                    batch = assemble(samples, size, filler)
-                    yield batch, Position(position.epoch, slot, step, run.marks())
+                if mine and rows is not None:
+                    run.meter.samples += rows.present
+                    if rows.present < size:
+                        filler = rows.samples()[-1] if rows.present else filler or self._any_sample(position.epoch)
+                    yield (
+                        rows.batch(size, filler, setting.slabs.empty),
+                        Position(position.epoch, slot, step, run.marks()),
+                    )
 
     def _is_over(self, slot: int, step: int, known: int | None) -> bool:
         if self._options.steps is not None and step >= self._options.steps:
@@ -343,16 +396,15 @@ class Loader:
 
     def _any_sample(self, epoch: int) -> Sample:
         """Make another rank's sample, for a rank that never had one to pad its batches with."""
-        options = replace(self._options, rank=0, world_size=1, workers=0, to="numpy", steps=1)
+        options = replace(self._options, rank=0, world_size=1, workers=0, mode="thread", to="numpy", steps=1)
         alone = Loader(self._plan, options)
         run = make_run(replace(alone._setting(), worker=(0, 1)), Position(epoch))
         try:
             for first in range(0, 2**62, options.batch_size):
                 rows = run.rows(rank_part(first, alone._place())[0])
-                for sample in rows:
-                    if sample is not None:
-                        return sample
-                if not run.alive and all(sample is None for sample in rows):
+                if rows.present:
+                    return rows.samples()[0]
+                if not run.alive:
                     break
         finally:
             run.close()

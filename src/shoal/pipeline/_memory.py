@@ -8,14 +8,17 @@ begins there.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from shoal._optional import tensor_library
 
-__all__ = ["aligned_empty", "as_array", "is_aligned", "is_number", "is_ragged", "joined", "native", "widened"]
+__all__ = ["Memory", "aligned_empty", "as_array", "is_aligned", "is_number", "is_ragged", "joined", "native", "widened"]
+
+#: Gives memory for an array of a shape and type; None for `aligned_empty`.
+Memory: TypeAlias = "Callable[[Sequence[int], np.dtype[Any]], np.ndarray[Any, Any]] | None"
 
 ALIGNMENT = 64
 
@@ -38,7 +41,7 @@ def is_aligned(array: np.ndarray[Any, Any]) -> bool:
     return array.ctypes.data % ALIGNMENT == 0
 
 
-def joined(arrays: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+def joined(arrays: Sequence[np.ndarray[Any, Any]], memory: Memory = None) -> np.ndarray[Any, Any]:
     """Join arrays of one type along their first dimension, in aligned memory and native byte order.
 
     >>> joined([np.zeros((2, 3)), np.zeros((1, 3))]).shape
@@ -46,7 +49,7 @@ def joined(arrays: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
     """
     first = arrays[0]
     shape = (sum(map(len, arrays)), *first.shape[1:])
-    return np.concatenate(arrays, out=aligned_empty(shape, _native(first.dtype)))
+    return np.concatenate(arrays, out=(memory or aligned_empty)(shape, _native(first.dtype)))
 
 
 def native(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

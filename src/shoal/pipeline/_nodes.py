@@ -11,16 +11,12 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-import numpy as np
-
-from shoal.abc import Block
 from shoal.order import Mixing
-from shoal.pipeline._blocks import through
 from shoal.pipeline._feed import Channel, Feed, Group
 from shoal.pipeline._leaves import Cursor, Leaf
+from shoal.pipeline._segments import Segment, Ticket
 from shoal.pipeline._storage import merged_id
 from shoal.pipeline.gather import Gathering, Piece
-from shoal.pipeline.stages import BlockStage
 
 __all__ = [
     "Book",
@@ -245,11 +241,11 @@ class _Holding(Node):
 
     def next(self) -> Piece | None:
         while self._current is None or self._taken >= len(self._outputs):
-            piece = self._child.next()
-            if piece is None:
+            pulled = self._pull()
+            if pulled is None:
                 self._current = None
                 return None
-            self._current, self._outputs, self._taken = piece, self._spread(piece), 0
+            (self._current, self._outputs), self._taken = pulled, 0
             if not self._outputs:
                 self._child.ask(1)
         payload = self._outputs[self._taken]
@@ -258,7 +254,16 @@ class _Holding(Node):
 
     def mark(self) -> Mark:
         rest = self._current is not None and self._taken < len(self._outputs)
-        return self._child.mark(), (self._current.ref, self._taken) if rest and self._current is not None else ()
+        return self._position(), (self._current.ref, self._taken) if rest and self._current is not None else ()
+
+    def _pull(self) -> tuple[Piece, list[tuple[Any, int]]] | None:
+        """Give the next sample of the child and what becomes of it."""
+        piece = self._child.next()
+        return None if piece is None else (piece, self._spread(piece))
+
+    def _position(self) -> Mark:
+        """Say where the child is, as far as this node has come."""
+        return self._child.mark()
 
     def load(self, mark: Mark, book: Book) -> None:
         below, here = mark
@@ -294,17 +299,47 @@ class SpreadNode(_Holding):
 
 
 class SegmentNode(_Holding):
-    """Stages that look at one sample at a time, behind one that acts inside the lane."""
+    """Stages that look at one sample at a time, behind one that acts inside the lane.
 
-    def __init__(self, child: Node, stages: Sequence[BlockStage], salt: int) -> None:
+    Where they have workers, samples are sent to them ahead of time. The lane is where it was before these were pulled.
+    """
+
+    def __init__(self, child: Node, segment: Segment) -> None:
         super().__init__(child)
-        self._stages, self._salt = stages, salt
+        self._segment = segment
+        self._begun: deque[tuple[Piece, Ticket, Mark]] = deque()
+        self._below: Mark | None = None
+        self._asked = self._ended = False
+
+    def ask(self, count: int) -> None:
+        super().ask(count if self._asked else count + self._segment.ahead)
+        self._asked = True
+
+    def load(self, mark: Mark, book: Book) -> None:
+        super().load(mark, book)
+        self._begun.clear()
+        self._below, self._ended = None, False
+
+    def _pull(self) -> tuple[Piece, list[tuple[Any, int]]] | None:
+        if not self._segment.ahead:
+            return super()._pull()
+        if self._below is None:
+            self._below = self._child.mark()
+        while len(self._begun) <= self._segment.ahead and not self._ended:
+            piece = self._child.next()
+            self._ended = piece is None
+            if piece is not None:
+                self._begun.append((piece, self._segment.begin(piece), self._child.mark()))
+        if not self._begun:
+            return None
+        piece, ticket, self._below = self._begun.popleft()
+        return piece, self._segment.finish(ticket)
+
+    def _position(self) -> Mark:
+        return self._child.mark() if self._below is None else self._below
 
     def _spread(self, piece: Piece) -> list[tuple[Any, int]]:
-        block = Block([piece.sample], (), np.array([piece.id], np.uint64), None, self._salt)
-        made = through(self._stages, block)
-        assert made.ids is not None
-        return list(zip(made.samples, made.ids.tolist(), strict=True))
+        return self._segment.finish(self._segment.begin(piece))
 
 
 class TakeNode(Node):

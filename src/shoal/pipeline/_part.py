@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shoal.abc import Block, Sample, Shard, Source, SupportsRandomAccess
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.abc import Block, Columns, Sample, Shard, Source, SupportsColumns, SupportsRandomAccess
 from shoal.errors import PlanError
 
 __all__ = ["PartOf"]
@@ -52,6 +55,10 @@ class PartOf(Source):
     def take(self, shard: Shard, indices: Sequence[int]) -> list[Sample]:
         """Read samples of a shard."""
         return self._random_access().take(shard, indices)
+
+    def take_columns(self, shard: Shard, indices: NDArray[np.int64]) -> Columns | None:
+        """Read samples of a shard as columns, if the source can."""
+        return self._source.take_columns(shard, indices) if isinstance(self._source, SupportsColumns) else None
 
     def _random_access(self) -> SupportsRandomAccess:
         if not isinstance(self._source, SupportsRandomAccess):

@@ -39,6 +39,15 @@ class Plan:
 
     limit: int | None = None
     """How many samples of the source are used at most."""
+    skips: bool = False
+    """Whether samples that fail are left out, so that nobody knows beforehand how many there will be."""
+
+    def skipping(self) -> Plan:
+        """Let samples that fail be left out, here and in all components."""
+        if not isinstance(self.source, Mixture):
+            return replace(self, skips=True)
+        components = tuple(plan.skipping() for plan in self.source.components)
+        return replace(self, source=replace(self.source, components=components), skips=True)
 
     def then(self, stage: Stage) -> Plan:
         """Add a stage at the end."""
@@ -47,7 +56,7 @@ class Plan:
     @property
     def keeps_count(self) -> bool:
         """Whether as many samples come out as the source has, or as `take` leaves."""
-        return all(stage.keeps_count or isinstance(stage, Take) for stage in self.stages)
+        return not self.skips and all(stage.keeps_count or isinstance(stage, Take) for stage in self.stages)
 
     def with_limit(self) -> Plan:
         """Let the source end where `take` would: the same, where no other stage changes the number of samples."""

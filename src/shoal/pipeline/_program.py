@@ -4,20 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from shoal.abc import Source
 from shoal.errors import PlanError
 from shoal.order import Mixing, Walk, lane_share
-from shoal.pipeline._blocks import with_bytes
-from shoal.pipeline._feed import Chain, Feed
+from shoal.pipeline._feed import Feed
 from shoal.pipeline._leaves import Leaf, make_leaf, way_of_reading
-from shoal.pipeline._nodes import GatherNode, LeafNode, MixNode, Node, SegmentNode, SpreadNode, TakeNode, Trail
+from shoal.pipeline._nodes import (
+    GatherNode,
+    LeafNode,
+    MixNode,
+    Node,
+    SegmentNode,
+    SpreadNode,
+    TakeNode,
+    Trail,
+)
 from shoal.pipeline._plan import Mixture, Plan
+from shoal.pipeline._segments import Segment
+from shoal.pipeline._steps import Chain, Cross, fused, with_bytes
 from shoal.pipeline._storage import run_salt
 from shoal.pipeline.gather import LaneStage, Take
-from shoal.pipeline.stages import BlockStage, Own, Stage
+from shoal.pipeline.stages import BlockStage, Stage
 
-__all__ = ["Program", "leaf_plans", "ways_of_reading"]
+__all__ = ["Program", "Segments", "leading_chains", "leaf_plans", "ways_of_reading"]
+
+#: Gives who does stages behind a lane, keyed with a number.
+Segments: TypeAlias = Callable[[tuple[BlockStage, ...], int], Segment]
 
 
 def ways_of_reading(plan: Plan, before: Sequence[str] = ()) -> list[str]:
@@ -47,8 +61,6 @@ class Program:
     plan: Plan
     leaves: tuple[Leaf, ...]
     chains: tuple[Chain, ...]
-    salts: tuple[tuple[int, ...], ...]
-    """What the random stages in each part of a chain are keyed with."""
     epoch: int
     new_weights: bool = False
     """Whether the weights of mixtures were changed since the position that lanes will go on from."""
@@ -60,40 +72,38 @@ class Program:
         if _wraps_taken(plan, wrap):
             raise PlanError("what is to begin again (wrap) cannot end after take() of a filtered or gathered stream")
         leaves = tuple(_leaves(plan, epoch, iter(ways), plan.lanes, wrap, iter(range(2**31))))
-        chains = tuple(_with_bytes(chain, plan.views) for chain in _chains(plan))
-        return cls(plan, leaves, chains, tuple(_salts(plan, epoch)), epoch, new_weights)
+        return cls(plan, leaves, tuple(leading_chains(plan, epoch)), epoch, new_weights)
 
-    def lane(self, feed: Feed, lane: int, trail: Trail) -> Node:
-        """Put a lane together."""
-        return self._node(self.plan, lane, lane, lambda leaf: LeafNode(feed, leaf, lane, trail), iter(self.leaves))
+    def lane(self, feed: Feed, lane: int, trail: Trail, segments: Segments) -> Node:
+        """Put a lane together; ``segments`` tells how the stages behind it are done."""
+        leaves = iter(self.leaves)
+        return self._node(self.plan, lane, lane, lambda: LeafNode(feed, next(leaves), lane, trail), segments)
 
-    def _node(
-        self, plan: Plan, lane: int, phase: int, open_leaf: Callable[[Leaf], Node], leaves: Iterator[Leaf]
-    ) -> Node:
+    def _node(self, plan: Plan, lane: int, phase: int, leaf: Callable[[], Node], segments: Segments) -> Node:
         stages = list(plan.stages)
         if isinstance(plan.source, Mixture):
             weights = plan.source.weights
             pairs = zip(plan.source.components, weights.phases(phase), strict=True)
-            children = [self._node(component, lane, begin, open_leaf, leaves) for component, begin in pairs]
+            children = [self._node(component, lane, begin, leaf, segments) for component, begin in pairs]
             drop = plan.source.exhausted != "stop"  # one that begins again ends only if there is nothing in it
             mixing = Mixing(weights, self.plan.lanes, phase)
             mixed = MixNode(children, mixing, drop=drop, new_weights=self.new_weights)
             node: Node = SpreadNode(mixed) if _is_pushed_down(plan) else mixed
         else:
-            node = open_leaf(next(leaves))
+            node = leaf()
         if not isinstance(plan.source, Mixture) or _is_pushed_down(plan):
             stages = stages[len(plan.leading) :]
         for run in _runs(stages):
-            node = self._staged(node, run, lane, run_salt(plan, self.epoch))
+            node = self._staged(node, run, lane, run_salt(plan, self.epoch), segments)
         return node
 
-    def _staged(self, node: Node, run: Sequence[Stage], lane: int, salt: int) -> Node:
+    def _staged(self, node: Node, run: Sequence[Stage], lane: int, salt: int, segments: Segments) -> Node:
         stage = run[0]
         if isinstance(stage, Take):
             return TakeNode(node, lane_share(stage.count, lane, self.plan.lanes))
         if isinstance(stage, LaneStage):
             return GatherNode(node, stage.lane())
-        return SegmentNode(node, [each for each in run if isinstance(each, BlockStage)], salt)
+        return SegmentNode(node, segments(tuple(each for each in run if isinstance(each, BlockStage)), salt))
 
 
 def _runs(stages: Sequence[Stage]) -> Iterator[list[Stage]]:
@@ -125,33 +135,26 @@ def leaf_plans(plan: Plan) -> Iterator[Plan]:
         yield plan
 
 
-def _chains(plan: Plan) -> Iterator[tuple[Sequence[BlockStage], ...]]:
-    """Give the leading stages of each leaf, cut at the mixtures that it passes through."""
+def leading_chains(plan: Plan, epoch: int) -> list[Chain]:
+    """Give the leading stages of each leaf, with those of the mixtures that its samples pass through."""
+    chains: list[Chain] = []
+    for parts in _levels(plan, epoch):
+        chain: list[BlockStage] = []
+        for number, (salt, stages) in enumerate(parts):
+            chain += [Cross(salt, first=number == 0), *fused(stages)]
+        chains.append(with_bytes(chain, views=plan.views, to_the_end=True))
+    return chains
+
+
+def _levels(plan: Plan, epoch: int) -> Iterator[tuple[tuple[int, Sequence[BlockStage]], ...]]:
+    """Give for each leaf the stages right behind it and behind mixtures, with what random ones are keyed with."""
+    here = run_salt(plan, epoch), plan.leading
     if not isinstance(plan.source, Mixture):
-        yield (plan.leading,)
+        yield (here,)
         return
     for component in plan.source.components:
-        for chain in _chains(component):
-            yield (*chain, plan.leading) if _is_pushed_down(plan) else chain
-
-
-def _salts(plan: Plan, epoch: int) -> Iterator[tuple[int, ...]]:
-    """Give what goes with the parts of each chain."""
-    if not isinstance(plan.source, Mixture):
-        yield (run_salt(plan, epoch),)
-        return
-    for component in plan.source.components:
-        for salts in _salts(component, epoch):
-            yield (*salts, run_salt(plan, epoch)) if _is_pushed_down(plan) else salts
-
-
-def _with_bytes(chain: tuple[Sequence[BlockStage], ...], views: bool) -> Chain:
-    """Let views into shards become bytes in the part of a chain where user code first sees them, else at its end."""
-    for at, part in enumerate(chain):
-        prepared = with_bytes(part, views=views, to_the_end=at == len(chain) - 1)
-        if any(isinstance(stage, Own) for stage in prepared):
-            return (*chain[:at], prepared, *chain[at + 1 :])
-    return chain
+        for levels in _levels(component, epoch):
+            yield (*levels, here) if _is_pushed_down(plan) else levels
 
 
 def _leaves(

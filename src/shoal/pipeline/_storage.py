@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Iterable, Iterator
-from functools import partial
+from dataclasses import replace
 from itertools import chain, islice
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from shoal.abc import Block, Sample, Source
+from shoal._malloc import keep_freed_memory
+from shoal.abc import Block, Pool, Sample, Source, Stream
 from shoal.order import Located, Mixing, combine_one, derive, sample_ids
-from shoal.pipeline._blocks import BLOCK, engine, flow, through, with_bytes
+from shoal.pipeline._parcel import Parcel, Part, weight
 from shoal.pipeline._plan import Mixture, Plan
+from shoal.pipeline._steps import BLOCK, fused, start, with_bytes
 from shoal.pipeline.gather import LaneStage, Piece, Take
+from shoal.pipeline.ledger import Ledger
 from shoal.pipeline.stages import BlockStage, Stage
+from shoal.pipeline.statistics import Meter, Statistics
 from shoal.shards import owned
 
-__all__ = ["merged_id", "run_salt", "storage_samples"]
+__all__ = ["StorageRun", "merged_id", "run_salt"]
 
-
-def storage_samples(plan: Plan, workers: int | str) -> Iterator[Sample]:
-    """Run a plan in storage order."""
-    leading = plan.leading
-    if isinstance(plan.source, Source) and len(leading) == len(plan.stages):
-        keyed = any(stage.is_random for stage in leading)
-        blocks = _through(plan, leading, _storage_blocks(plan) if not keyed else _keyed_blocks(plan, 0, 0), workers)
-        samples = chain.from_iterable(block.samples for block in blocks)
-        # One at a time as they leave, not in the block: the memory of the one before is still in the cache.
-        return samples if plan.views else map(owned, samples)
-    return (piece.sample for piece in _pieces(plan, workers))
+T = TypeVar("T")
 
 
 def run_salt(plan: Plan, epoch: int) -> int:
@@ -44,22 +41,178 @@ def merged_id(pieces: Iterable[Piece]) -> int:
     return merged
 
 
-def _pieces(plan: Plan, workers: int | str, leaf: int = 0, number: int = 0) -> Iterator[Piece]:
-    """Go through a plan once, as pass ``number``; its first source is the leaf of that number."""
-    stages = list(plan.stages)
-    if isinstance(plan.source, Mixture):
-        pieces = _mixed(plan.source, workers, leaf, number)
-    else:
-        leading, stages = plan.leading, stages[len(plan.leading) :]
-        pieces = _taken_apart(_through(plan, leading, _keyed_blocks(plan, leaf, number), workers), plan.views)
-    while stages:
-        if isinstance(stages[0], BlockStage):
-            run = _leading(stages)
-            pieces = _taken_apart(_through(plan, run, _blocks(pieces, plan), workers), views=True)
-            stages = stages[len(run) :]
+class _Lot(NamedTuple):
+    """A block, and where its first sample lies: source, shard and place in it, and which pass; None if nowhere."""
+
+    block: Block
+    at: tuple[int, int, int] | None = None
+    offset: int = 0
+
+
+class StorageRun(Iterator[Sample]):
+    """The samples of a dataset, one after the other; see `Dataset.run`.
+
+    Whoever leaves early need not close it: it ends when nobody refers to it any more.
+    """
+
+    def __init__(self, plan: Plan, pool: Pool, ledger: Ledger) -> None:
+        self.ledger = ledger
+        """The samples that were skipped."""
+        self._flow = _Flow(pool, ledger)
+        self._samples = self._flow.samples(plan)
+
+    def __iter__(self) -> Iterator[Sample]:
+        return self._samples
+
+    def __next__(self) -> Sample:
+        return next(self._samples)
+
+    def __enter__(self) -> StorageRun:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def statistics(self) -> Statistics:
+        """Tell how the run is doing."""
+        return self._flow.meter.statistics()
+
+    def close(self) -> None:
+        """End the run, and let go of its workers."""
+        self._samples = iter(())
+        self._flow.close()
+
+
+class _Flow:
+    """What a run in storage order is made of; it does not know who iterates, so that leaving is ending."""
+
+    def __init__(self, pool: Pool, ledger: Ledger) -> None:
+        keep_freed_memory()
+        self._pool, self._ledger = pool, ledger
+        self.meter = Meter()
+        self._streams: list[Stream[Parcel, Parcel]] = []
+
+    def close(self) -> None:
+        self.meter.end()
+        for stream in self._streams:
+            stream.close()
+
+    def samples(self, plan: Plan) -> Iterator[Sample]:
+        leading = plan.leading
+        if isinstance(plan.source, Source) and len(leading) == len(plan.stages):
+            keyed = any(stage.is_random for stage in leading)
+            lots = _keyed_lots(plan, 0, 0) if keyed else _lots(plan)
+            blocks = self._counted(self._through(plan, leading, self._read(lots)))
+            samples = chain.from_iterable(block.samples for block in blocks)
+            # One at a time as they leave, not in the block: the memory of the one before is still in the cache.
+            return samples if plan.views else map(owned, samples)
+        return self._unpacked(self._pieces(plan))
+
+    def _counted(self, blocks: Iterator[Block]) -> Iterator[Block]:
+        try:
+            for block in blocks:
+                self.meter.samples += len(block.samples)
+                yield block
+        finally:
+            self.close()
+
+    def _unpacked(self, pieces: Iterator[Piece]) -> Iterator[Sample]:
+        try:
+            for piece in pieces:
+                self.meter.samples += 1
+                yield piece.sample
+        finally:
+            self.close()
+
+    def _pieces(self, plan: Plan, leaf: int = 0, number: int = 0) -> Iterator[Piece]:
+        """Go through a plan once, as pass ``number``; its first source is the leaf of that number."""
+        stages = list(plan.stages)
+        if isinstance(plan.source, Mixture):
+            pieces = self._mixed(plan.source, leaf, number)
         else:
-            pieces = _through_lane(stages.pop(0), pieces)
-    return pieces
+            leading, stages = plan.leading, stages[len(plan.leading) :]
+            lots = self._read(_keyed_lots(plan, leaf, number))
+            pieces = _taken_apart(self._through(plan, leading, lots), plan.views)
+        while stages:
+            if isinstance(stages[0], BlockStage):
+                run = _leading(stages)
+                pieces = _taken_apart(self._through(plan, run, _collected(pieces, plan)), views=True)
+                stages = stages[len(run) :]
+            else:
+                pieces = _through_lane(stages.pop(0), pieces)
+        return pieces
+
+    def _read(self, lots: Iterator[_Lot]) -> Iterator[_Lot]:
+        """Count the time that reading takes, and what is read."""
+        while True:
+            begun = time.perf_counter()
+            lot = next(lots, None)
+            if lot is None:
+                return
+            self.meter.bytes += weight(lot.block.samples)
+            self.meter.add(-1, [(0, "read", time.perf_counter() - begun, len(lot.block.samples))])
+            yield lot
+
+    def _through(self, plan: Plan, stages: tuple[BlockStage, ...], lots: Iterator[_Lot]) -> Iterator[Block]:
+        """Send blocks through stages, as far ahead as there are workers for it."""
+        if not stages:
+            for lot in lots:
+                yield lot.block
+            return
+        prepared = with_bytes(fused(stages), views=plan.views, to_the_end=False)
+        stream = start(_as_it_is, {0: prepared}, self._pool, catch=self._ledger.catches)
+        self._streams.append(stream)
+        number = self.meter.watch(stream)
+        under_way: deque[_Lot] = deque()
+        errors: list[Exception] = []
+        try:
+            for lot in _until_error(lots, errors):
+                under_way.append(lot)
+                stream.put(Parcel(None, [Part(0, lot.block, range(len(lot.block.samples)))]))
+                if stream.full:
+                    yield self._received(stream, number, under_way.popleft())
+            while under_way:
+                yield self._received(stream, number, under_way.popleft())
+            for error in errors:
+                raise error
+        finally:
+            stream.close()
+
+    def _received(self, stream: Stream[Parcel, Parcel], number: int, lot: _Lot) -> Block:
+        begun = time.perf_counter()
+        parcel = stream.get()
+        self.meter.waited += time.perf_counter() - begun
+        self.meter.add(number, parcel.spent)
+        for place, failure in parcel.failures:
+            if lot.at is not None:
+                failure = replace(failure, offset=lot.offset + place, at=lot.at)
+            self.meter.skipped += 1
+            self._ledger.admit(failure, seen=self.meter.samples + self.meter.skipped)
+        return parcel.parts[0].block
+
+    def _mixed(self, mixture: Mixture, leaf: int, number: int) -> Iterator[Piece]:
+        mixing = Mixing(mixture.weights, lanes=1)
+        plans = mixture.components
+        leaves = [leaf + sum(len(list(plan.sources())) for plan in plans[:at]) for at in range(len(plans))]
+        passes = [number] * len(plans)
+        streams = [self._pieces(plan, first, number) for plan, first in zip(plans, leaves, strict=True)]
+        while (chosen := mixing.choose()) is not None:
+            piece = next(streams[chosen], None)
+            if piece is None and mixture.exhausted == "wrap":
+                passes[chosen] += 1
+                streams[chosen] = self._pieces(plans[chosen], leaves[chosen], passes[chosen])
+                piece = next(streams[chosen], None)
+            if piece is not None:
+                mixing.count(chosen)
+                yield piece
+            elif mixture.exhausted == "stop":
+                return
+            else:
+                mixing.drop(chosen)
+
+
+def _as_it_is(parcel: Parcel) -> Parcel:
+    return parcel
 
 
 def _leading(stages: list[Stage]) -> tuple[BlockStage, ...]:
@@ -71,36 +224,39 @@ def _leading(stages: list[Stage]) -> tuple[BlockStage, ...]:
     return tuple(found)
 
 
-def _storage_blocks(plan: Plan) -> Iterator[Block]:
+def _lots(plan: Plan, leaf: int = 0, number: int = 0) -> Iterator[_Lot]:
     """Read all shards, one after the other."""
     assert isinstance(plan.source, Source)
-    for shard in plan.source.shards():
-        yield from plan.source.open(shard)
-
-
-def _keyed_blocks(plan: Plan, leaf: int, number: int) -> Iterator[Block]:
-    """Read all shards and give each sample the number that it has in a loader, too."""
-    assert isinstance(plan.source, Source)
-    salt = run_salt(plan, 0)
     for shard_number, shard in enumerate(plan.source.shards()):
         offset = 0
         for block in plan.source.open(shard):
-            count = len(block.samples)
-            offsets = np.arange(offset, offset + count)
-            ids = sample_ids(Located(np.full(count, shard_number), offsets, np.full(count, number)), leaf)
-            yield Block(block.samples, block.origins, ids, None, salt)
-            offset += count
+            yield _Lot(block, (leaf, shard_number, number), offset)
+            offset += len(block.samples)
 
 
-def _through(
-    plan: Plan, stages: tuple[BlockStage, ...], blocks: Iterator[Block], workers: int | str
-) -> Iterator[Block]:
-    prepared = with_bytes(stages, views=plan.views, to_the_end=False)
-    stream = engine().stream(partial(through, prepared), workers=workers)
-    if not stages:
-        stream.close()  # there is nothing to do; it was asked for because it checks the workers and keeps freed memory
-        return blocks
-    return flow(stream, blocks)
+def _keyed_lots(plan: Plan, leaf: int, number: int) -> Iterator[_Lot]:
+    """Read all shards and give each sample the number that it has in a loader, too."""
+    salt = run_salt(plan, 0)
+    for block, at, offset in _lots(plan, leaf, number):
+        assert at is not None
+        count = len(block.samples)
+        located = Located(np.full(count, at[1]), np.arange(offset, offset + count), np.full(count, number))
+        yield _Lot(Block(block.samples, block.origins, sample_ids(located, leaf), None, salt), at, offset)
+
+
+def _collected(pieces: Iterator[Piece], plan: Plan) -> Iterator[_Lot]:
+    salt = run_salt(plan, 0)
+    while some := list(islice(pieces, BLOCK)):
+        ids = np.array([piece.id for piece in some], np.uint64)
+        yield _Lot(Block([piece.sample for piece in some], (), ids, None, salt))
+
+
+def _until_error(items: Iterable[T], errors: list[Exception]) -> Iterator[T]:
+    """Put an error of the source aside, so that what was read before it is delivered first, as without threads."""
+    try:
+        yield from items
+    except Exception as error:
+        errors.append(error)
 
 
 def _taken_apart(blocks: Iterable[Block], views: bool) -> Iterator[Piece]:
@@ -108,13 +264,6 @@ def _taken_apart(blocks: Iterable[Block], views: bool) -> Iterator[Piece]:
         assert block.ids is not None
         for sample, number in zip(block.samples, block.ids.tolist(), strict=True):
             yield Piece(sample if views else owned(sample), (), number)
-
-
-def _blocks(pieces: Iterator[Piece], plan: Plan) -> Iterator[Block]:
-    salt = run_salt(plan, 0)
-    while some := list(islice(pieces, BLOCK)):
-        ids = np.array([piece.id for piece in some], np.uint64)
-        yield Block([piece.sample for piece in some], (), ids, None, salt)
 
 
 def _through_lane(stage: Stage, pieces: Iterator[Piece]) -> Iterator[Piece]:
@@ -128,24 +277,3 @@ def _through_lane(stage: Stage, pieces: Iterator[Piece]) -> Iterator[Piece]:
             yield Piece(gathering.build(full), (), merged_id(full))
     for rest in gathering.end():
         yield Piece(gathering.build(rest), (), merged_id(rest))
-
-
-def _mixed(mixture: Mixture, workers: int | str, leaf: int, number: int) -> Iterator[Piece]:
-    mixing = Mixing(mixture.weights, lanes=1)
-    plans = mixture.components
-    leaves = [leaf + sum(len(list(plan.sources())) for plan in plans[:at]) for at in range(len(plans))]
-    passes = [number] * len(plans)
-    streams = [_pieces(plan, workers, first, number) for plan, first in zip(plans, leaves, strict=True)]
-    while (chosen := mixing.choose()) is not None:
-        piece = next(streams[chosen], None)
-        if piece is None and mixture.exhausted == "wrap":
-            passes[chosen] += 1
-            streams[chosen] = _pieces(plans[chosen], workers, leaves[chosen], passes[chosen])
-            piece = next(streams[chosen], None)
-        if piece is not None:
-            mixing.count(chosen)
-            yield piece
-        elif mixture.exhausted == "stop":
-            return
-        else:
-            mixing.drop(chosen)

@@ -12,15 +12,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from shoal.abc import Block, Sample
+from shoal.abc import Block, Pool, Sample
 from shoal.errors import MissingFieldError, PlanError, SampleError
 from shoal.order import combine
 from shoal.pipeline._random import keyed_generators
 from shoal.shards import owned
-from shoal.shards.codecs import DecodeOptions, decode
+from shoal.shards.codecs import DecodeOptions, decode, is_picture
 
-__all__ = ["BlockStage", "Decode", "Filter", "FlatMap", "Map", "Own", "Select", "Stage"]
+__all__ = ["BlockStage", "Decode", "FillStage", "Filter", "FlatMap", "Map", "Own", "Select", "Stage"]
 
 
 class Stage:
@@ -35,15 +36,41 @@ class Stage:
         return False
 
 
+@dataclass(frozen=True, slots=True)
 class BlockStage(Stage, ABC):
     """A stage that needs to see no more than one sample."""
 
     shows_bytes: ClassVar[bool] = True
     """Whether it hands undecoded fields to the user's code, which expects bytes and not views into a shard."""
 
+    pool: Pool | None = field(default=None, kw_only=True)
+    """Workers of its own; None to be done with its neighbours by those of the run."""
+
     @abstractmethod
     def process(self, block: Block) -> Block:
         """Treat the samples of a block."""
+
+    def after(self, before: BlockStage) -> tuple[BlockStage, ...] | None:
+        """Give stages that do better what ``before`` and then this one do; None to leave both as they are."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class FillStage(BlockStage):
+    """A stage that makes one array of known shape of each sample, and can make it where the batch will be."""
+
+    @property
+    @abstractmethod
+    def row(self) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
+        """The shape and type of what is made of each sample; None if that depends on the sample."""
+
+    @abstractmethod
+    def fill(self, block: Block, rows: NDArray[Any] | None) -> Block:
+        """Treat the samples of a block; where rows are given, sample i gets ``rows[i]``, filled, as its field."""
+
+    def process(self, block: Block) -> Block:
+        """Treat the samples of a block, each in memory of its own."""
+        return self.fill(block, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,21 +116,37 @@ class Decode(BlockStage):
     options: DecodeOptions = field(default_factory=DecodeOptions)
     only: frozenset[str] | None = None
     codecs: Mapping[str, Callable[[bytes], Any]] = field(default_factory=dict)
+    leaves: frozenset[tuple[str, ...]] = frozenset()
+    """Pictures that a later stage decodes: of each tuple the first field that is there; no name stands for all."""
 
     def process(self, block: Block) -> Block:
         """Decode the fields of each sample."""
         return block.with_samples([self._decode(sample, block) for sample in block.samples])
 
+    def without_picture(self, names: tuple[str, ...]) -> Decode | None:
+        """Leave a picture, or all if none is named, to a stage that does the same to it; None if no stage could."""
+        own = [name for name in self.codecs if name in names or (not names and is_picture(name))]
+        if self.options.images != "rgb8" or own or names in self.leaves:
+            return None
+        if self.only is not None and not any(name in names if names else is_picture(name) for name in self.only):
+            return None
+        return replace(self, leaves=self.leaves | {names})
+
     def _decode(self, sample: Sample, block: Block) -> Sample:
         decoded = dict(sample)
+        left = self._left(sample) if self.leaves else ()
         for name, data in sample.items():
-            if name.startswith("__") or (self.only is not None and name not in self.only):
+            if name.startswith("__") or (self.only is not None and name not in self.only) or name in left:
                 continue
             if isinstance(data, bytes | memoryview):
                 own = self.codecs.get(name)
                 with Place(self, sample, block):
                     decoded[name] = decode(name, data, self.options) if own is None else own(bytes(data))
         return decoded
+
+    def _left(self, sample: Sample) -> list[str]:
+        firsts = [next((name for name in names if name in sample), "") for names in self.leaves if names]
+        return [name for name in (sample if () in self.leaves else firsts) if is_picture(name)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +248,8 @@ def describe(stage: Stage) -> str:
     """
     function = getattr(stage, "function", None) or getattr(stage, "predicate", None)
     inner = getattr(function, "__qualname__", type(function).__name__) if function is not None else ""
+    joined = getattr(stage, "joined", ())
+    inner = inner or ", ".join(_snake(type(part).__name__) for part in joined)
     return f"{_snake(type(stage).__name__)}({inner})"
 
 

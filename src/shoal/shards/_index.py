@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from shoal.errors import IndexFileError
 from shoal.shards._grouping import Entry
 
-__all__ = ["Extent", "IndexBuilder", "Lookup", "Rows", "ShardIndex"]
+__all__ = ["Extent", "FieldColumn", "IndexBuilder", "Lookup", "Rows", "ShardIndex"]
 
 #: Where the bytes of a field are: offset and size.
 Extent: TypeAlias = tuple[int, int]
@@ -175,8 +175,16 @@ class ShardIndex:
             raise IndexFileError(f"{path} contradicts itself: delete it, and it is built again")
 
 
+class FieldColumn(NamedTuple):
+    """Where a field of some samples lies."""
+
+    name: str
+    begins: NDArray[np.int64]
+    ends: NDArray[np.int64]
+
+
 class Lookup:
-    """An index for picking single samples, quicker than columns are: memoryviews give plain integers at once.
+    """An index for picking samples: single ones, for which memoryviews give plain integers at once, or many.
 
     >>> builder = IndexBuilder()
     >>> builder.add(Entry("a", 0, {"jpg": (512, 100)}))
@@ -202,6 +210,58 @@ class Lookup:
         names, numbers, offsets, sizes = self._names, self._numbers, self._offsets, self._sizes
         members = range(first, self._member_ends[position])
         return key, [(names[numbers[member]], offsets[member], sizes[member]) for member in members]
+
+    def keys(self, positions: NDArray[np.int64]) -> list[str]:
+        """Give the keys of many samples."""
+        begins, ends = _spans(self._key_ends, positions)
+        raw = np.asarray(self._keys)[_laid_out(begins, ends - begins)].tobytes()
+        cuts = pairwise([0, *np.cumsum(ends - begins).tolist()])
+        if raw.isascii():
+            # Cutting text is quicker than decoding pieces, but only where each byte is a letter.
+            text = raw.decode("ascii")
+            return [text[begin:end] for begin, end in cuts]
+        return [raw[begin:end].decode("utf-8", "surrogateescape") for begin, end in cuts]
+
+    def columns(self, positions: NDArray[np.int64], keep: Collection[str] | None = None) -> list[FieldColumn] | None:
+        """Give the places of each field of many samples; None where these differ in their fields or the order of them.
+
+        >>> builder = IndexBuilder()
+        >>> builder.add(Entry("a", 0, {"jpg": (512, 100)}))
+        >>> builder.add(Entry("b", 1024, {"jpg": (1536, 50)}))
+        >>> Lookup(builder.build(shard_size=4096, version="v1")).columns(np.array([1, 0]))
+        [FieldColumn(name='jpg', begins=array([1536,  512]), ends=array([1586,  612]))]
+        """
+        first, stop = _spans(self._member_ends, positions)
+        counts = stop - first
+        members = _laid_out(first, counts)
+        numbers = np.asarray(self._numbers)[members]
+        if keep is not None:
+            kept = np.array([name in keep for name in self._names], bool)[numbers]
+            owners = np.repeat(np.arange(len(positions)), counts)[kept]
+            members, numbers, counts = members[kept], numbers[kept], np.bincount(owners, minlength=len(positions))
+        if not len(counts) or (counts != counts[0]).any():
+            return None
+        grid = numbers.reshape(len(positions), counts[0])
+        if (grid != grid[0]).any():
+            return None
+        begins = np.asarray(self._offsets)[members].reshape(grid.shape)
+        ends = begins + np.asarray(self._sizes)[members].reshape(grid.shape)
+        columns = zip(grid[0].tolist(), begins.T, ends.T, strict=True)
+        return [FieldColumn(self._names[number], *places) for number, *places in columns]
+
+
+def _laid_out(begins: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Number what lies in some pieces, piece after piece: from where each begins on, as many as it has."""
+    numbers: NDArray[np.int64] = np.arange(int(counts.sum())) + np.repeat(begins - (np.cumsum(counts) - counts), counts)
+    return numbers
+
+
+def _spans(ends: memoryview, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Tell where pieces that lie end to end begin and end."""
+    column: NDArray[np.int64] = np.asarray(ends)
+    begins = column[positions - 1]
+    begins[positions == 0] = 0
+    return begins, column[positions]
 
 
 def _view(column: Any) -> memoryview:

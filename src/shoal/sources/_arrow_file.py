@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from shoal.errors import CorruptShardError, PlanError, TruncatedShardError
 from shoal.files import display, local_path, open_read, open_seekable
-from shoal.sources._arrow_footer import batch_lengths
+from shoal.sources._arrow_footer import batch_extents
 from shoal.sources._native import HEAD, explained, misfit, open_native, translated
 from shoal.sources._rows import RowForm, Rows
 from shoal.sources._sound import check_sound
@@ -54,7 +54,9 @@ class ArrowTable:
             if options.columns is not None:
                 fields = [schema.get_field_index(name) for name in self._form.columns]
                 self._reader = pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=fields))
-            self.bounds = list(accumulate(batch_lengths(source, place.url), initial=0))
+            extents = batch_extents(source, place.url)
+        self.bounds = list(accumulate((rows for rows, _ in extents), initial=0))
+        self._stored = [size for _, size in extents]
         self._lock = Lock()
         self._sound: set[int] = set()
 
@@ -69,6 +71,10 @@ class ArrowTable:
         if batch.num_rows != self.bounds[group + 1] - self.bounds[group]:
             raise CorruptShardError(f"record batch {group} has another length than it says", shard=display(self._url))
         yield Rows(batch, self.bounds[group], self._form)
+
+    def stored(self, group: int) -> int:
+        """Give the bytes of a record batch, all columns of it."""
+        return self._stored[group]
 
 
 class ArrowStream:
@@ -97,6 +103,9 @@ class ArrowStream:
                 yield Rows(batch, first, form)
                 first += batch.num_rows
             self._check_end(source)
+
+    def stored(self, group: int) -> None:
+        """Nobody knows: the stream tells nothing beforehand."""
 
     @contextmanager
     def _bytes(self) -> Iterator[_Mapped | _Passing]:

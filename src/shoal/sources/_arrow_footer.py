@@ -1,4 +1,4 @@
-"""The lengths of the record batches of an Arrow file, without reading the batches.
+"""The lengths and sizes of the record batches of an Arrow file, without reading the batches.
 
 pyarrow tells a batch's length after it has read all of it. The footer says where the batches are, and a few bytes at
 the head of each say how many rows it has; both are flatbuffers (format/File.fbs and Message.fbs of Apache Arrow).
@@ -12,7 +12,7 @@ from typing import Any
 from shoal.errors import CorruptShardError
 from shoal.files import display
 
-__all__ = ["batch_lengths"]
+__all__ = ["batch_extents"]
 
 _TAIL = struct.Struct("<i6s")
 #: Where a message is, how long its head and its body are.
@@ -25,23 +25,24 @@ _BATCH_LENGTH = 0
 _RECORD_BATCH = 3
 
 
-def batch_lengths(source: Any, url: str) -> list[int]:
-    """Count the rows of each batch; ``source`` is a file of pyarrow.
+def batch_extents(source: Any, url: str) -> list[tuple[int, int]]:
+    """Count the rows and the bytes of each batch; ``source`` is a file of pyarrow.
 
     >>> import io, pyarrow as pa
     >>> sink, table = pa.BufferOutputStream(), pa.table({"n": range(5)})
     >>> with pa.ipc.new_file(sink, table.schema) as writer:
     ...     writer.write_table(table, max_chunksize=2)
-    >>> batch_lengths(pa.BufferReader(sink.getvalue()), "a.arrow")
+    >>> [rows for rows, size in batch_extents(pa.BufferReader(sink.getvalue()), "a.arrow")]
     [2, 2, 1]
     """
     try:
-        lengths = [_batch_length(_read(source, head, offset)) for offset, head, _ in _blocks(source)]
+        blocks = _blocks(source)
+        lengths = [_batch_length(_read(source, head, offset)) for offset, head, _ in blocks]
     except struct.error as error:
         raise CorruptShardError(f"its footer is damaged: {error}", shard=display(url)) from error
     if any(length < 0 for length in lengths):
         raise CorruptShardError("a record batch has less than no rows", shard=display(url))
-    return lengths
+    return [(length, head + max(body, 0)) for length, (_, head, body) in zip(lengths, blocks, strict=True)]
 
 
 def _blocks(source: Any) -> list[tuple[int, int, int]]:

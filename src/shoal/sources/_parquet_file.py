@@ -53,6 +53,10 @@ class ParquetTable:
             text = f"row group {group} ends at row {first}, but the footer says {self.bounds[group + 1]}"
             raise CorruptShardError(text, shard=display(url))
 
+    def stored(self, group: int) -> int:
+        """Add up the bytes of the chunks that are read of a row group."""
+        return sum(max(int(chunk.total_compressed_size), 0) for chunk in self._chunks(group))
+
     def _footer(self) -> tuple[pq.FileMetaData, pa.Schema]:
         explain = partial(explained, self._place, b"PAR1", "a Parquet file")
         with translated(self._place.url, explain), self._source() as source:
@@ -87,10 +91,13 @@ class ParquetTable:
 
     def _piece_rows(self, group: int, size: int) -> int:
         """Choose the rows of a piece by the mean size of a row."""
-        described = self._metadata.row_group(group)
-        chunks = (described.column(number) for number in range(described.num_columns))
-        wanted = None if self._columns is None else {name.partition(".")[0] for name in self._columns}
-        read = (chunk for chunk in chunks if wanted is None or chunk.path_in_schema.partition(".")[0] in wanted)
-        total = sum(int(chunk.total_uncompressed_size) for chunk in read)
-        mean = max(total // max(int(described.num_rows), 1), _ROW_BYTES)
+        total = sum(int(chunk.total_uncompressed_size) for chunk in self._chunks(group))
+        mean = max(total // max(self.bounds[group + 1] - self.bounds[group], 1), _ROW_BYTES)
         return max(size // mean, _FEWEST_ROWS)
+
+    def _chunks(self, group: int) -> Iterator[pq.ColumnChunkMetaData]:
+        """Go through what the footer says about the chunks of a row group that are read."""
+        described = self._metadata.row_group(group)
+        wanted = None if self._columns is None else {name.partition(".")[0] for name in self._columns}
+        chunks = (described.column(number) for number in range(described.num_columns))
+        return (chunk for chunk in chunks if wanted is None or chunk.path_in_schema.partition(".")[0] in wanted)

@@ -15,9 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
 
-from shoal.abc import Block, Sample, Shard, Source
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.abc import Block, Columns, Sample, Shard, Source
 from shoal.errors import CacheError, PlanError, UrlChangedError
 from shoal.files import CachedFile, UrlInfo, display, expand, local_path, scheme, stat
 from shoal.sources._cache import Cache, shard_cache
@@ -25,12 +28,15 @@ from shoal.sources._kept import Kept
 from shoal.sources._tar import Urls
 
 if TYPE_CHECKING:
-    from shoal.sources._rows import Rows
+    from shoal.sources._rows import Picked, Rows
 
 __all__ = ["Place", "TableFile", "TableOptions", "TableSource"]
 
 _BLOCK_SAMPLES = 64
 _BLOCK_BYTES = 16 * 2**20
+
+#: Which of some rows; None for all of them.
+Places: TypeAlias = "NDArray[np.int64] | None"
 
 #: Decoded bytes of a piece where a group is read through, and where it is kept as a whole.
 _PIECE_BYTES = 8 * 2**20
@@ -105,6 +111,9 @@ class TableFile(Protocol):
     def pieces(self, group: int, size: int) -> Iterator[Rows]:
         """Read a group in pieces of about so many bytes."""
 
+    def stored(self, group: int) -> int | None:
+        """Give the bytes of a group in the file, as far as they are read; None if nobody knows."""
+
 
 class TableSource(Source):
     """What Parquet and Arrow files have in common."""
@@ -167,17 +176,52 @@ class TableSource(Source):
 
         A group is decoded once and kept for the calls to come, as long as those that are kept have less than 1 GiB.
         """
-        file, length = self._file(shard.url), self.length(shard)
-        if file.bounds is not None:
-            length = min(length, len(range(shard.start, file.bounds[-1], shard.step)))
+        file, length = self._file(shard.url), self._picked_length(shard)
         wrong = next((index for index in indices if not 0 <= index < length), None)
         if wrong is not None:
-            raise IndexError(f"there is no sample {wrong} in shard {display(shard.url)}, which has {length}")
+            raise _no_such_sample(shard, wrong, length)
         rows = [shard.start + index * shard.step for index in indices]
         if file.bounds is None:
             return _taken_from_stream(file, rows)
         homes = [bisect_right(file.bounds, row) - 1 for row in rows]
         return _gathered(rows, homes, partial(self._taken_from_group, shard.url, file))
+
+    def take_columns(self, shard: Shard, indices: NDArray[np.int64]) -> Columns | None:
+        """Read the samples at these positions, in this order, as columns; None for a stream, and for odd types.
+
+        Groups are kept as they are for `take`.
+        """
+        file = self._file(shard.url)
+        if file.bounds is None or not len(indices):
+            return None
+        length = self._picked_length(shard)
+        if int(indices.min()) < 0 or int(indices.max()) >= length:
+            raise _no_such_sample(shard, int(indices[(indices < 0) | (indices >= length)][0]), length)
+        rows = shard.start + indices * shard.step
+        parts, places = [], []
+        for piece, here in self._homes(shard.url, file, rows):
+            parts.append(piece.picked(rows if here is None else rows[here]))
+            places.append(here)
+        return _joined_columns(parts, places)
+
+    def size(self, shard: Shard) -> int | None:
+        """Give the bytes of a shard in its file, of columns that are read where the footer tells, or its share of them.
+
+        A stream whose rows are dealt out in turn has equal shares.
+        """
+        file = self._file(shard.url)
+        if file.bounds is None:
+            size = None if shard.stop is not None else stat(shard.url).size
+            return None if size is None else size // shard.step
+        total = 0.0
+        for group in _groups(file.bounds, shard.start, shard.stop):
+            low, high = file.bounds[group], file.bounds[group + 1]
+            stored = file.stored(group)
+            if stored is None:
+                return None
+            rows = min(high, high if shard.stop is None else shard.stop) - max(low, shard.start)
+            total += stored * rows / (high - low)
+        return round(total / shard.step)
 
     def split(self, shard: Shard, parts: int) -> list[Shard]:
         """Cut a shard into ranges of rows; a stream, in which nobody can seek, is dealt out in turn."""
@@ -204,9 +248,26 @@ class TableSource(Source):
         return [Shard(url, low, high) for low, high in pairwise(bounds) if low < high] or [Shard(url, 0, 0)]
 
     def _taken_from_group(self, url: str, file: TableFile, group: int, rows: list[int]) -> list[Sample]:
-        pieces = self._groups.get((url, group), lambda: list(file.pieces(group, _GROUP_PIECE_BYTES)))
+        pieces = self._group(url, file, group)
         homes = [bisect_right(pieces, row, key=_first) - 1 for row in rows]
         return _gathered(rows, homes, lambda home, here: pieces[home].samples(here))
+
+    def _group(self, url: str, file: TableFile, group: int) -> list[Rows]:
+        return self._groups.get((url, group), lambda: list(file.pieces(group, _GROUP_PIECE_BYTES)))
+
+    def _homes(self, url: str, file: TableFile, rows: NDArray[np.int64]) -> Iterator[tuple[Rows, Places]]:
+        """Find the pieces that rows lie in, and for each which of the rows; None for all."""
+        assert file.bounds is not None
+        for group, here in _parted(file.bounds, rows):
+            pieces = self._group(url, file, group)
+            inner = rows if here is None else rows[here]
+            for number, place in _parted([piece.first for piece in pieces], inner):
+                yield pieces[number], place if here is None else here if place is None else here[place]
+
+    def _picked_length(self, shard: Shard) -> int:
+        """Count the samples that can be picked: a shard may name more rows than there are."""
+        length, bounds = self.length(shard), self._file(shard.url).bounds
+        return length if bounds is None else min(length, len(range(shard.start, bounds[-1], shard.step)))
 
     def _rows(self, url: str) -> int:
         file = self._file(url)
@@ -285,6 +346,31 @@ def _gathered(rows: list[int], homes: list[int], read: Callable[[int, list[int]]
         for place, sample in zip(here, read(home, [rows[place] for place in here]), strict=True):
             samples[place] = sample
     return samples
+
+
+def _parted(firsts: Sequence[int], rows: NDArray[np.int64]) -> Iterator[tuple[int, Places]]:
+    """Sort rows by the part that they lie in, of parts that begin at ``firsts``."""
+    low, high = (bisect_right(firsts, int(row)) - 1 for row in (rows.min(), rows.max()))
+    if low == high:
+        yield low, None
+        return
+    homes = np.searchsorted(np.asarray(firsts), rows, side="right") - 1
+    for home in np.unique(homes).tolist():
+        yield home, np.flatnonzero(homes == home)
+
+
+def _joined_columns(parts: Sequence[Picked | None], places: Sequence[Places]) -> Columns | None:
+    picked = [part for part in parts if part is not None]
+    if len(picked) < len(parts):
+        return None
+    whole: Picked | None = picked[0]
+    if len(picked) > 1:
+        whole = picked[0].joined(picked, np.argsort(np.concatenate([here for here in places if here is not None])))
+    return None if whole is None else whole.columns()
+
+
+def _no_such_sample(shard: Shard, index: int, length: int) -> IndexError:
+    return IndexError(f"there is no sample {index} in shard {display(shard.url)}, which has {length}")
 
 
 def _one(file: TableFile) -> int:

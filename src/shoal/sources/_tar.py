@@ -8,13 +8,16 @@ from contextlib import closing
 from itertools import islice, pairwise
 from typing import TypeAlias
 
-from shoal.abc import Block, Sample, Shard, Source
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.abc import Block, Columns, Sample, Shard, Source
 from shoal.errors import PlanError
 from shoal.files import expand, stat
 from shoal.shards import Rename
 from shoal.sources._cache import Cache, shard_cache
 from shoal.sources._kept import Kept
-from shoal.sources._tar_reader import TarOptions, TarReader, open_tar, shard_version
+from shoal.sources._tar_reader import MappedReader, TarOptions, TarReader, open_tar, shard_version
 
 __all__ = ["TarSource", "Urls"]
 
@@ -75,9 +78,22 @@ class TarSource(Source):
         length = self._length(shard, reader)
         if min(indices) < 0 or max(indices) >= length:
             wrong = next(index for index in indices if not 0 <= index < length)
-            raise IndexError(f"there is no sample {wrong} in shard {shard.url}, which has {length}")
+            raise _no_such_sample(shard, wrong, length)
         whole = shard.start == 0 and shard.step == 1
         return reader.take(indices if whole else [shard.start + index * shard.step for index in indices])
+
+    def take_columns(self, shard: Shard, indices: NDArray[np.int64]) -> Columns | None:
+        """Read the samples at these positions, in this order, as columns of bytes.
+
+        None where samples differ in their fields, and for a shard that is not a plain local file.
+        """
+        reader = self._reader(shard)
+        if not len(indices) or not isinstance(reader, MappedReader):
+            return None
+        length = self._length(shard, reader)
+        if int(indices.min()) < 0 or int(indices.max()) >= length:
+            raise _no_such_sample(shard, int(indices[(indices < 0) | (indices >= length)][0]), length)
+        return reader.take_columns(shard.start + indices * shard.step)
 
     @property
     def seekable(self) -> bool:
@@ -113,6 +129,10 @@ class TarSource(Source):
 
     def _reader(self, shard: Shard) -> TarReader:
         return self._readers.get(shard.url, lambda: open_tar(shard.url, self._options))
+
+
+def _no_such_sample(shard: Shard, index: int, length: int) -> IndexError:
+    return IndexError(f"there is no sample {index} in shard {shard.url}, which has {length}")
 
 
 def _one(reader: TarReader) -> int:

@@ -11,13 +11,16 @@ import os
 import stat as stat_modes
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import islice
 from typing import ClassVar
 
-from shoal.abc import Sample
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.abc import Columns, Sample
 from shoal.errors import CacheError, IndexFileError, PlanError, UrlError
 from shoal.files import ShardCache, UrlInfo, local_path, open_read, scheme, stat, stat_open
 from shoal.shards import (
@@ -37,7 +40,11 @@ from shoal.shards import (
     load_index,
 )
 
-__all__ = ["TarOptions", "TarReader", "open_tar", "shard_version"]
+__all__ = ["MappedReader", "TarOptions", "TarReader", "near_runs", "open_tar", "shard_version"]
+
+
+#: Bytes that are rather read than left out by another connection.
+_NEAR = 256 * 2**10
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +148,16 @@ class MappedReader(TarReader):
         return (self._tar.sample(entry, keep) for entry in islice(self._walk(), first, None))
 
     def take(self, positions: Sequence[int]) -> list[Sample]:
+        return self._tar.picked_samples(self._looked_up(), positions, self._options.keep)
+
+    def take_columns(self, positions: NDArray[np.int64]) -> Columns | None:
+        """Read the samples at these positions, in this order, as columns; None where they differ in their fields."""
+        return self._tar.picked_columns(self._looked_up(), positions, self._options.keep)
+
+    def _looked_up(self) -> Lookup:
         if self._lookup is None:
             self._lookup = Lookup(self.index())
-        return self._tar.picked_samples(self._lookup, positions, self._options.keep)
+        return self._lookup
 
     def _entries_for_index(self) -> Iterator[object]:
         return self._walk()
@@ -192,12 +206,15 @@ class StreamReader(TarReader):
         return map(StreamedTar.sample, entries)
 
     def take(self, positions: Sequence[int]) -> list[Sample]:
-        index = self.index()
-        if index.seekable:
-            return [StreamedTar.sample(next(self._entries_from(index, position))) for position in positions]
-        wanted = set(positions)
-        found = {p: entry for p, entry in enumerate(self._all_entries(self._options.keep)) if p in wanted}
-        return [StreamedTar.sample(found[position]) for position in positions]
+        index, wanted = self.index(), set(positions)
+        found = self._near(index, wanted) if index.seekable else enumerate(self._all_entries(self._options.keep))
+        picked = {position: entry for position, entry in found if position in wanted}
+        return [StreamedTar.sample(picked[position]) for position in positions]
+
+    def _near(self, index: ShardIndex, positions: set[int]) -> Iterator[tuple[int, Entry[Payload]]]:
+        """Read the samples at some positions, and those between them that are not worth another connection."""
+        for first, stop in near_runs(index, positions):
+            yield from enumerate(islice(self._entries_from(index, first), stop - first), first)
 
     def _entries_for_index(self) -> Iterator[object]:
         if not _is_lasting(self.url):
@@ -229,6 +246,24 @@ class StreamReader(TarReader):
                 yield entry
             if (lost := next(expected, None)) is not None:
                 raise IndexFileError(f"{self.url} ends before sample {lost.key!r}, which its index says is there")
+
+
+def near_runs(index: ShardIndex, positions: Iterable[int]) -> list[tuple[int, int]]:
+    """Join positions that lie near each other into ranges, each of which is read at once.
+
+    >>> builder = IndexBuilder()
+    >>> for number in range(100):
+    ...     builder.add(Entry(f"{number}", number * 65536, {"bin": (number * 65536 + 512, 65000)}))
+    >>> near_runs(builder.build(shard_size=6554624, version="v1"), [70, 3, 6, 4])
+    [(3, 7), (70, 71)]
+    """
+    runs: list[tuple[int, int]] = []
+    for position in sorted(set(positions)):
+        if runs and int(index.begins[position] - index.begins[runs[-1][1]]) <= _NEAR:
+            runs[-1] = runs[-1][0], position + 1
+        else:
+            runs.append((position, position + 1))
+    return runs
 
 
 def open_tar(url: str, options: TarOptions) -> TarReader:

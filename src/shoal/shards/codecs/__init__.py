@@ -28,7 +28,7 @@ from __future__ import annotations
 from shoal.shards.codecs._codec import Codec, Data
 from shoal.shards.codecs._field import decode, encode
 from shoal.shards.codecs._options import DecodeOptions, EncodeOptions
-from shoal.shards.codecs._table import codec_for, extension, known_extensions
+from shoal.shards.codecs._table import codec_for, extension, is_picture, known_extensions
 
 __all__ = [
     "Codec",
@@ -39,5 +39,6 @@ __all__ = [
     "decode",
     "encode",
     "extension",
+    "is_picture",
     "known_extensions",
 ]

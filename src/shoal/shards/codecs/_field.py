@@ -10,7 +10,7 @@ from shoal.shards.codecs._gzip import GzipCodec
 from shoal.shards.codecs._options import DecodeOptions, EncodeOptions
 from shoal.shards.codecs._table import codec_for
 
-__all__ = ["decode", "encode"]
+__all__ = ["decode", "decode_with", "encode"]
 
 
 def decode(field: str, data: Data, options: DecodeOptions | None = None) -> Any:
@@ -22,9 +22,13 @@ def decode(field: str, data: Data, options: DecodeOptions | None = None) -> Any:
     >>> decode("cls", b"7"), decode("info.json", memoryview(b"[1, 2]")), decode("xyz", b"raw")
     (7, [1, 2], b'raw')
     """
-    codec = codec_for(field)
+    return decode_with(codec_for(field), field, data, DecodeOptions() if options is None else options)
+
+
+def decode_with(codec: Codec, field: str, data: Data, options: DecodeOptions) -> Any:
+    """Do what `decode` does, with a codec that is known already."""
     try:
-        return codec.decode(data, DecodeOptions() if options is None else options)
+        return codec.decode(data, options)
     except DecodeError as error:
         error.field = field
         raise

@@ -8,7 +8,7 @@ from functools import lru_cache
 from shoal.shards.codecs._codec import Codec
 from shoal.shards.codecs._gzip import GzipCodec
 
-__all__ = ["codec_for", "extension", "known_extensions"]
+__all__ = ["codec_for", "extension", "is_picture", "known_extensions"]
 
 #: "module:Class" in this package -> the extensions it answers for
 _TABLE = {
@@ -37,6 +37,15 @@ def extension(field: str) -> str:
     ('png', 'cls', 'gz')
     """
     return field.rpartition(".")[2].lower()
+
+
+def is_picture(field: str) -> bool:
+    """Tell whether the extension of a field promises a picture.
+
+    >>> is_picture("seg.PNG"), is_picture("txt"), is_picture("png.gz")
+    (True, False, False)
+    """
+    return _TARGETS.get(extension(field)) == "_image:ImageCodec"
 
 
 def known_extensions() -> tuple[str, ...]:

@@ -1,0 +1,164 @@
+"""The workers of one step."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import Any
+
+from shoal.abc import PoolReading, Step
+from shoal.errors import WorkerDiedError
+
+__all__ = ["Crew", "Load"]
+
+
+class Load:
+    """A parcel on its way, and a gate that opens when it has come to its end."""
+
+    __slots__ = ("error", "gate", "nbytes", "parcel")
+
+    def __init__(self, parcel: Any, gate: Lock) -> None:
+        self.parcel, self.gate = parcel, gate
+        self.error: BaseException | None = None
+        self.nbytes: int | None = None
+
+
+class Crew:
+    """Threads that do a step on what comes into their inbox; each has a process of its own if the step wants that."""
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+        self.least, self.most = (max(number, 1) for number in step.pool.bounds)
+        self.inbox: SimpleQueue[Load | None] = SimpleQueue()
+        self.following: Crew | None = None
+        self.stopping = False
+        self._past = [0, 0.0, 0]  # parcels, seconds and deaths of workers that have left
+        self._busy_before = 0.0
+        self.workers: list[_Worker] = []
+        for _ in range(self.least):
+            self.grow()
+
+    def grow(self) -> None:
+        """Take on a worker."""
+        self.workers.append(_Worker(self))
+
+    def adapt(self, elapsed: float, *, short: bool) -> None:
+        """Take on a worker if parcels queue up while the consumer waits; let one go if more than one rests."""
+        if self.least == self.most:
+            return
+        reading = self.reading()
+        busy, self._busy_before = reading.busy - self._busy_before, reading.busy
+        if short and reading.waiting >= reading.workers and reading.workers < self.most:
+            self.grow()
+        elif reading.workers > self.least and busy < (reading.workers - 1.5) * elapsed:
+            self.inbox.put(None)  # whoever comes next to it goes home
+        self.workers, gone = _parted(self.workers)
+        for worker in gone:
+            self._past = [a + b for a, b in zip(self._past, worker.record(), strict=True)]
+
+    def reading(self) -> PoolReading:
+        """Tell how the crew is doing."""
+        records = zip(self._past, *(worker.record() for worker in self.workers), strict=True)
+        done, busy, deaths = (sum(numbers) for numbers in records)
+        pool = self.step.pool
+        return PoolReading(
+            self.step.name, pool.mode, len(self.workers), self.inbox.qsize(), int(done), busy, int(deaths)
+        )
+
+    def hand_on(self, load: Load) -> None:
+        """Pass a parcel to the next step, or to the one who waits for it."""
+        if load.error is not None or self.following is None:
+            load.gate.release()
+        else:
+            self.following.inbox.put(load)
+
+    def stop(self) -> None:
+        """Send everybody home; processes at once."""
+        self.stopping = True
+        for _ in self.workers:
+            self.inbox.put(None)
+        for worker in self.workers:
+            worker.end_process()
+
+    def join(self, deadline: float) -> None:
+        """Wait for the threads until then; one that is held up in somebody's code goes when that lets it."""
+        for worker in self.workers:
+            if worker.thread is not threading.current_thread():
+                worker.thread.join(max(deadline - time.perf_counter(), 0))
+
+
+class _Worker:
+    """One thread of a crew."""
+
+    def __init__(self, crew: Crew) -> None:
+        self._crew = crew
+        self._call, self._remote = _callable(crew.step)
+        self.load: Load | None = None
+        self.since = 0.0
+        self._done, self._busy = 0, 0.0
+        self.thread = Thread(target=self._serve, name=f"shoal-{crew.step.name}", daemon=True)
+        self.thread.start()
+
+    @property
+    def process(self) -> str:
+        """Name the process, if there is one, for a message."""
+        pid = None if self._remote is None else self._remote.pid
+        return "" if pid is None else f" (process {pid})"
+
+    def record(self) -> tuple[int, float, int]:
+        """Give the parcels done, the seconds worked and the processes lost; the one in hand counts as far as it is."""
+        begun = self.since
+        under_way = time.perf_counter() - begun if self.load is not None else 0.0
+        return self._done, self._busy + under_way, 0 if self._remote is None else self._remote.deaths
+
+    def end_process(self) -> None:
+        """Let go of the process, whatever it does."""
+        if self._remote is not None:
+            self._remote.close()
+
+    def _serve(self) -> None:
+        try:
+            while (load := self._crew.inbox.get()) is not None and not self._crew.stopping:
+                self.since, self.load = time.perf_counter(), load
+                self._treat(load)
+                self._busy, self.load = self._busy + time.perf_counter() - self.since, None
+                self._done += 1
+                self._crew.hand_on(load)
+                del load  # not to be kept alive while waiting for the next
+        finally:
+            self.end_process()
+
+    def _treat(self, load: Load) -> None:
+        try:
+            load.parcel = self._call(load.parcel)
+            load.nbytes = load.parcel.nbytes
+        except WorkerDiedError as error:
+            self._rescue(load, error)
+        except BaseException as error:
+            load.error = error
+
+    def _rescue(self, load: Load, error: WorkerDiedError) -> None:
+        try:
+            if self._crew.step.rescue is None:
+                raise error
+            load.parcel = self._crew.step.rescue(self._call, load.parcel, error)
+            load.nbytes = load.parcel.nbytes
+        except BaseException as final:
+            load.error = final
+
+
+def _callable(step: Step) -> tuple[Callable[[Any], Any], Any]:
+    if step.pool.mode == "thread":
+        return step.work, None
+    from shoal.engines.local._remote import Remote
+
+    remote: Any = Remote(step.work, name=step.name)
+    return remote, remote
+
+
+def _parted(workers: list[_Worker]) -> tuple[list[_Worker], list[_Worker]]:
+    here = [worker for worker in workers if worker.thread.is_alive()]
+    return here, [worker for worker in workers if not worker.thread.is_alive()]

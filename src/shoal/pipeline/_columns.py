@@ -1,0 +1,83 @@
+"""Batches made of columns, without looking at single samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from shoal.abc import Columns, Sample, Shard, Source, SupportsColumns
+from shoal.order import Ids
+from shoal.pipeline._collate import column
+from shoal.pipeline._memory import aligned_empty
+from shoal.pipeline._parcel import Batches
+from shoal.pipeline.stages import BlockStage, Select
+
+__all__ = ["column_batches"]
+
+
+def column_batches(
+    source: Source, shards: Sequence[Shard], numbers: Ids, offsets: Ids, sizes: Ids, stages: Sequence[BlockStage]
+) -> Batches | None:
+    """Read samples by the number of their shard and their place in it, as batches of so many.
+
+    None where they cannot be columns: the samples differ in their fields, or their values in kind.
+    """
+    assert isinstance(source, SupportsColumns)
+    order = np.lexsort((offsets, numbers))
+    cuts = np.flatnonzero(np.diff(numbers[order])) + 1
+    parts: list[Columns] = []
+    for places in np.split(order, cuts) if len(order) else ():
+        taken = source.take_columns(shards[int(numbers[places[0]])], offsets[places])
+        taken = None if taken is None else _selected(taken, stages)
+        if taken is None or (parts and list(taken) != list(parts[0])):
+            return None
+        parts.append(taken)
+    if not parts:
+        return []
+    joined = {name: _joined([part[name] for part in parts]) for name in parts[0]}
+    if any(values is None for values in joined.values()):
+        return None
+    where = np.empty_like(order)
+    where[order] = np.arange(len(order))
+    ends = np.cumsum(sizes)
+    bounds = zip((ends - sizes).tolist(), ends.tolist(), strict=True)
+    return [(_batch(joined, where[low:high]), high - low) for low, high in bounds]
+
+
+def _selected(columns: Columns, stages: Sequence[BlockStage]) -> Columns | None:
+    for stage in stages:
+        if isinstance(stage, Select):
+            chosen: Columns = {"__key__": columns["__key__"]}
+            for names in stage.fields:
+                name = next((name for name in names if name in columns), None)
+                if name is None:
+                    return None  # what is missing is said sample by sample
+                chosen[names[0]] = columns[name]
+            columns = chosen
+    return columns
+
+
+def _joined(parts: list[Any]) -> Any:
+    """Put the columns of several shards one below the other; None if they are of different kinds."""
+    first = parts[0]
+    if all(isinstance(part, list) for part in parts):
+        return first if len(parts) == 1 else [value for part in parts for value in part]
+    for part in parts:
+        if not isinstance(part, np.ndarray) or part.dtype != first.dtype or part.shape[1:] != first.shape[1:]:
+            return None
+    return first if len(parts) == 1 else np.concatenate(parts)
+
+
+def _batch(columns: dict[str, Any], where: Ids) -> Sample:
+    places = where.tolist()
+    batch: Sample = {}
+    for name, values in columns.items():
+        if isinstance(values, np.ndarray):
+            rows = aligned_empty((len(where), *values.shape[1:]), values.dtype)
+            batch[name] = np.take(values, where, axis=0, out=rows, mode="clip")
+        else:
+            batch[name] = column(list(itemgetter(*places)(values)) if len(places) > 1 else [values[places[0]]])
+    return batch

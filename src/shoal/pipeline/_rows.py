@@ -1,0 +1,105 @@
+"""What is in the slots of one batch on one rank: samples one by one, or columns."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from shoal.abc import Sample
+from shoal.pipeline._assemble import assemble
+from shoal.pipeline._memory import Memory
+
+__all__ = ["ColumnRows", "Rows", "SampleRows"]
+
+
+class Rows(ABC):
+    """Slots, and what is in them."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Count the slots."""
+
+    @abstractmethod
+    def samples(self) -> Sequence[Sample]:
+        """List what is in slots that are not empty."""
+
+    @property
+    @abstractmethod
+    def present(self) -> int:
+        """Count the slots that are not empty."""
+
+    @abstractmethod
+    def cut(self, count: int) -> Rows:
+        """Keep the first slots, and give the rest."""
+
+    def batch(self, size: int, filler: Sample | None, memory: Memory) -> Sample:
+        """Make a batch of so many rows; those that are missing are filled, and masked."""
+        return assemble(self.samples(), size, filler or {}, memory)
+
+
+class SampleRows(Rows):
+    """Samples, and None behind the end of a lane.
+
+    >>> rows = SampleRows([{"__key__": "a"}, None])
+    >>> len(rows), rows.present
+    (2, 1)
+    """
+
+    def __init__(self, slots: list[Sample | None]) -> None:
+        self._slots = slots
+        self._samples: list[Sample] | None = None
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    @property
+    def present(self) -> int:
+        return len(self.samples())
+
+    def samples(self) -> Sequence[Sample]:
+        if self._samples is None:
+            self._samples = [sample for sample in self._slots if sample is not None]
+        return self._samples
+
+    def cut(self, count: int) -> Rows:
+        self._slots, rest = self._slots[:count], self._slots[count:]
+        self._samples = None
+        return SampleRows(rest)
+
+
+class ColumnRows(Rows):
+    """A batch that is made already, of rows that are all there.
+
+    >>> rows = ColumnRows({"__key__": ["a", "b"], "n": [1, 2]}, 2)
+    >>> rows.batch(2, None, None) is rows.batch(2, None, None), rows.samples()[1]
+    (True, {'__key__': 'b', 'n': 2})
+    """
+
+    def __init__(self, columns: Sample, count: int) -> None:
+        self._columns, self._count = columns, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def present(self) -> int:
+        return self._count
+
+    def samples(self) -> Sequence[Sample]:
+        names = list(self._columns)
+        return [dict(zip(names, row, strict=True)) for row in zip(*map(_values, self._columns.values()), strict=True)]
+
+    def cut(self, count: int) -> Rows:
+        samples = self.samples()
+        self._columns = assemble(samples[:count], count, {}, None)
+        self._count = count
+        return SampleRows(list(samples[count:]))
+
+    def batch(self, size: int, filler: Sample | None, memory: Memory) -> Sample:
+        return self._columns if size == self._count else super().batch(size, filler, memory)
+
+
+def _values(column: object) -> Sequence[object]:
+    """Give the rows of a column as samples have them: numbers as Python's."""
+    ndim = getattr(column, "ndim", 0)
+    return column.tolist() if ndim == 1 else list(column)  # type: ignore[attr-defined, no-any-return, call-overload]

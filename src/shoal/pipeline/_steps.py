@@ -1,0 +1,231 @@
+"""From stages to steps: what is done together, by whom, and what becomes of samples that fail."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from shoal import registry, settings
+from shoal.abc import Block, Engine, Pool, Step, Stream
+from shoal.errors import SampleError, WorkerDiedError
+from shoal.pipeline._parcel import Parcel, Part
+from shoal.pipeline.ledger import Failure
+from shoal.pipeline.stages import BlockStage, FillStage, Own, describe
+
+__all__ = ["BLOCK", "Chain", "Cross", "fused", "start", "through", "with_bytes"]
+
+#: Samples that travel together, where nothing speaks for fewer.
+BLOCK = 64
+
+#: The stages that the samples of a leaf pass.
+Chain = Sequence[BlockStage]
+
+
+@dataclass(frozen=True, slots=True)
+class Cross(BlockStage):
+    """Where samples come to a plan: its random stages have a key of their own, and what was before is behind them."""
+
+    shows_bytes = False
+    salt: int
+    first: bool = False
+
+    def process(self, block: Block) -> Block:
+        """Begin anew to tell what is made of which sample."""
+        return replace(block, rows=None, salt=self.salt)
+
+
+def start(
+    read: Callable[[Parcel], Parcel], chains: Mapping[int, Chain], pool: Pool, *, catch: bool, ahead: int = 1
+) -> Stream[Parcel, Parcel]:
+    """Start a stream that reads parcels and takes them through the stages of their leaves.
+
+    Neighbouring stages that ask for no workers of their own are one step, done by ``pool``; reading is part of the
+    first, or a step of its own where the first is done in processes.
+    """
+    processes = any((stage.pool or pool).mode == "process" for chain in chains.values() for stage in chain)
+    cuts = {leaf: list(_cut(chain, pool, at_mixtures=processes)) for leaf, chain in chains.items()}
+    pools, treats = [], []
+    for number in range(max(map(len, cuts.values()), default=0)):
+        here = {leaf: cut[number] for leaf, cut in cuts.items() if number < len(cut)}
+        pools.append(_widest([pool for pool, _ in here.values()]))
+        treats.append(Treat({leaf: tuple(stages) for leaf, (_, stages) in here.items()}, catch))
+    reading = Pool(min(pool.bounds[1], 1) if not treats or pool.mode == "process" else pool.workers)
+    if treats and pools[0].mode == "thread" and pools[0] == pool:
+        steps = [Step(f"read and {treats[0].name}", _Both(read, treats[0]), pools[0])]
+    else:
+        steps = [Step("read", read, reading)]
+        steps += [_step(treat, pool) for treat, pool in zip(treats[:1], pools[:1], strict=True)]
+    steps += [_step(treat, pool) for treat, pool in zip(treats[1:], pools[1:], strict=True)]
+    for number, treat in enumerate(treats, len(steps) - len(treats)):
+        treat.step = number
+    engine: Engine = registry.load("engine", "local")()
+    return engine.stream(steps, memory=settings.current().memory, ahead=ahead)
+
+
+def fused(stages: Sequence[BlockStage]) -> tuple[BlockStage, ...]:
+    """Put stages together that can do their work better at once."""
+    done: list[BlockStage] = []
+    for stage in stages:
+        better = stage.after(done[-1]) if done else None
+        done[len(done) - (better is not None) :] = [stage] if better is None else better
+    return tuple(done)
+
+
+def with_bytes(stages: Sequence[BlockStage], *, views: bool, to_the_end: bool) -> tuple[BlockStage, ...]:
+    """Put in where views into shards become bytes: before user code sees them, or at the end if it is asked for."""
+    if views:
+        return tuple(stages)
+    at = next((at for at, stage in enumerate(stages) if stage.shows_bytes), len(stages) if to_the_end else None)
+    if at is None:
+        return tuple(stages)
+    neighbour = stages[at] if at < len(stages) else stages[-1] if stages else None
+    return (*stages[:at], Own(pool=None if neighbour is None else neighbour.pool), *stages[at:])
+
+
+def through(stages: Sequence[BlockStage], block: Block, failures: list[tuple[int, Failure]] | None = None) -> Block:
+    """Send a block through stages in this thread; where failures are collected, samples that fail are left out."""
+    treat = Treat({0: tuple(stages)}, failures is not None)
+    parcel = Parcel(None, [Part(0, block, range(len(block.samples)))])
+    treat(parcel)
+    if failures is not None:
+        failures += parcel.failures
+    return parcel.parts[0].block
+
+
+class Treat:
+    """Takes parcels through neighbouring stages; runs in a worker, which may be another process."""
+
+    def __init__(self, stages: Mapping[int, tuple[BlockStage, ...]], catch: bool) -> None:
+        self._stages = {leaf: [(describe(stage), stage) for stage in some] for leaf, some in stages.items()}
+        self._catch = catch
+        self.step = 0
+        """Which step of its stream it is."""
+        names = (name for some in self._stages.values() for name, stage in some if not isinstance(stage, Cross | Own))
+        self.name = ", ".join(dict.fromkeys(names)) or "copy"
+
+    def __call__(self, parcel: Parcel) -> Parcel:
+        """Treat a parcel."""
+        for part in parcel.parts:
+            for name, stage in self._stages.get(part.leaf, ()):
+                begun, count = time.perf_counter(), len(part.block.samples)
+                parcel.stage = name
+                self._treat(name, stage, part, parcel)
+                if not isinstance(stage, Cross):
+                    parcel.spent.append((self.step, name, time.perf_counter() - begun, count))
+        parcel.stage = ""
+        return parcel
+
+    def rescue(self, work: Callable[[Any], Any], parcel: Parcel, error: Exception) -> Parcel:
+        """Find the samples of which worker processes die, by sending them one by one."""
+        for part in parcel.parts:
+            made: list[tuple[int, Block]] = []
+            for place in range(len(part.block.samples)):
+                single = Parcel(None, [Part(part.leaf, _single(part.block, place), [part.input_of(place)])])
+                try:
+                    treated = work(single)
+                except WorkerDiedError as death:
+                    self._bury(parcel, part, place, death)
+                else:
+                    made.append((place, treated.parts[0].block))
+                    parcel.failures += treated.failures
+            self._cross(part)
+            part.block = _joined(part.block, made)
+        return parcel
+
+    def _treat(self, name: str, stage: BlockStage, part: Part, parcel: Parcel) -> None:
+        if isinstance(stage, Cross) and not stage.first:
+            part.crossed.append(part.block.rows)
+        try:
+            if part.rows is not None and isinstance(stage, FillStage):
+                part.block, part.rows = stage.fill(part.block, part.rows), None
+            else:
+                part.block = stage.process(part.block)
+        except Exception:
+            if not self._catch:
+                raise
+            part.rows = None
+            part.block = self._one_by_one(name, stage, part, parcel)
+
+    def _one_by_one(self, name: str, stage: BlockStage, part: Part, parcel: Parcel) -> Block:
+        made: list[tuple[int, Block]] = []
+        for place, sample in enumerate(part.block.samples):
+            single = _single(part.block, place)
+            try:
+                made.append((place, stage.process(single)))
+            except Exception as error:
+                shard = single.origin(sample["__key__"])
+                failure = Failure.of(error, key=sample["__key__"], shard=shard, stage=name)
+                parcel.failures.append((part.input_of(place), failure))
+        return _joined(part.block, made)
+
+    def _bury(self, parcel: Parcel, part: Part, place: int, death: WorkerDiedError) -> None:
+        single = _single(part.block, place)
+        key = single.samples[0]["__key__"]
+        error = SampleError(f"worker processes died of it: {death}", key=key, shard=single.origin(key))
+        error.add_note(f"in stage {self.name}")
+        if not self._catch:
+            raise error from death
+        failure = Failure.of(error, key=key, shard=single.origin(key), stage=self.name)
+        parcel.failures.append((part.input_of(place), failure))
+
+    def _cross(self, part: Part) -> None:
+        """Pass the mixture at which the stages begin, if there is one: in a step of processes it is always first."""
+        stage = next((stage for _, stage in self._stages.get(part.leaf, ())), None)
+        if isinstance(stage, Cross) and not stage.first:
+            part.crossed.append(part.block.rows)
+            part.block = stage.process(part.block)
+
+
+@dataclass(frozen=True)
+class _Both:
+    read: Callable[[Parcel], Parcel]
+    treat: Treat
+
+    def __call__(self, parcel: Parcel) -> Parcel:
+        return self.treat(self.read(parcel))
+
+
+def _step(treat: Treat, pool: Pool) -> Step:
+    return Step(treat.name, treat, pool, treat.rescue)
+
+
+def _cut(chain: Chain, pool: Pool, *, at_mixtures: bool) -> Iterator[tuple[Pool, list[BlockStage]]]:
+    """Put neighbours together that are done by the same workers; stages that ask for their own are by themselves."""
+    stages: list[BlockStage] = []
+    own: Pool | None = None
+    for stage in chain:
+        crossing = isinstance(stage, Cross)
+        begun = any(not isinstance(each, Cross) for each in stages)
+        if begun and (at_mixtures if crossing else stage.pool is not own):
+            yield own or pool, stages
+            stages = []
+        own = own if crossing else stage.pool
+        stages.append(stage)
+    if any(not isinstance(stage, Cross) for stage in stages):
+        yield own or pool, stages
+
+
+def _widest(pools: Sequence[Pool]) -> Pool:
+    """Give a pool for what several leaves ask for."""
+    if len(set(pools)) == 1:
+        return pools[0]
+    low, high = (max(pool.bounds[at] for pool in pools) for at in range(2))
+    mode = "process" if any(pool.mode == "process" for pool in pools) else "thread"
+    return Pool((low, high) if low < high else high, mode)
+
+
+def _single(block: Block, place: int) -> Block:
+    """Take one sample by itself."""
+    return replace(block.pick([place], [block.samples[place]]), rows=None)
+
+
+def _joined(before: Block, made: Sequence[tuple[int, Block]]) -> Block:
+    """Put together what was made of the samples of a block one by one."""
+    places = [place for place, block in made for _ in block.samples]
+    joined = before.pick(places, [sample for _, block in made for sample in block.samples])
+    ids = [block.ids for _, block in made if block.ids is not None]
+    return joined if joined.ids is None else replace(joined, ids=np.concatenate([joined.ids[:0], *ids]))

@@ -1,0 +1,286 @@
+"""One epoch of a plan that keeps the number of samples: which sample is in which slot is known beforehand."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.abc import Block, Shard, Source, SupportsColumns
+from shoal.errors import StateError
+from shoal.order import Anchor, ElementOrder, Hashes, Ids, Walk, add_to_digests, own_lanes, sample_ids
+from shoal.pipeline._columns import column_batches
+from shoal.pipeline._leaves import lengths_of, picked
+from shoal.pipeline._parcel import Parcel, Part
+from shoal.pipeline._rows import ColumnRows, Rows, SampleRows
+from shoal.pipeline._run import CHANGED, Run, Setting
+from shoal.pipeline._state import Position
+from shoal.pipeline._steps import BLOCK, Cross, fused, start, with_bytes
+from shoal.pipeline._storage import run_salt
+from shoal.pipeline.stages import BlockStage, FillStage, Own, Select
+
+__all__ = ["StraightRun"]
+
+# Slots that are looked up at once, and rows that are read at once where they are read as columns.
+_CHUNK, _COLUMN_ROWS, _COLUMN_BYTES = 16_384, 4096, 16 * 2**20
+# How long a parcel should keep a worker: long enough not to count, short enough to end soon.
+_GRAIN_SECONDS = 0.02
+
+
+class StraightRun(Run):
+    """An epoch of a plan that keeps the number of samples."""
+
+    def __init__(self, setting: Setting, position: Position) -> None:
+        super().__init__(setting)
+        plan = setting.plan.with_limit()
+        assert isinstance(plan.source, Source)
+        shards = plan.source.shards()
+        walk = Walk(plan.shuffle, position.epoch, len(shards), plan.lanes, setting.wrap, plan.limit)
+        anchor = Anchor(*position.anchors[0]) if position.anchors else None
+        self.order = ElementOrder(walk, lengths_of(plan.source), anchor)
+        self._begin(position.lanes)
+        stages = fused([stage for stage in plan.stages if isinstance(stage, BlockStage)])
+        chain = with_bytes(stages, views=plan.views, to_the_end=True)
+        self._as_columns = isinstance(plan.source, SupportsColumns) and _are_columns(chain) and not plan.views
+        self._fills = None if self._as_columns else _filled(chain, setting)
+        self._grain = min(BLOCK, max(setting.part.batch_size // 4, 4)) if self._fills else BLOCK // 4
+        self._rows_ahead = 1
+        reader = _Reader(plan.source, shards, chain if self._as_columns else None)
+        chain = () if self._as_columns else (Cross(run_salt(plan, position.epoch), first=True), *chain)
+        ahead = 2 * -(-setting.part.batch_size // self._grain) + 1 if self._fills else 1
+        self._stream = start(reader, {0: chain}, setting.pool, catch=False, ahead=ahead)
+        self._number = self.meter.watch(self._stream)
+        self._wanted = self._pieces(position.slot, position.step)
+        self._sent: deque[Hashes] = deque()
+        self._ready: deque[tuple[Rows, Hashes]] = deque()
+
+    def rows(self, slots: Ids) -> Rows:
+        found, ids = self._take(len(slots))
+        here = slots[: len(ids)]
+        lanes, indexes = here % self._setting.part.lanes, here // self._setting.part.lanes
+        add_to_digests(self._digests, lanes, ids, here)
+        self._last[lanes] = ids
+        self._counts[lanes] = indexes + 1
+        return found
+
+    def rows_of_others(self, slots: Ids) -> Rows | None:
+        return None
+
+    @property
+    def alive(self) -> bool:
+        return False
+
+    def marks(self) -> Mapping[int, Any]:
+        lanes = list(own_lanes(self._setting.part))
+        columns = (column[lanes].tolist() for column in (self._counts, self._digests, self._last))
+        return {lane: mark for lane, *mark in zip(lanes, *columns, strict=True)}
+
+    def anchors(self, slot: int, marks: Mapping[int, Any]) -> tuple[Any, ...]:
+        # What lanes delivered last is looked at again, to tell whether the order is still the same.
+        lanes = self._setting.part.lanes
+        delivered = [(count - 1) * lanes + lane for lane, (count, *_) in marks.items() if count]
+        return (list(self.order.anchor(min([slot, *delivered]))),)
+
+    def digests(self) -> list[int]:
+        return self._digests[list(own_lanes(self._setting.part))].tolist()  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        super().close()
+        self._stream.close()
+        self._ready.clear()
+        self._wanted = iter(())
+
+    def _begin(self, marks: Mapping[int, Any] | None) -> None:
+        lanes = self._setting.part.lanes
+        self._digests, self._last = np.zeros(lanes, np.uint64), np.zeros(lanes, np.uint64)
+        self._counts = np.zeros(lanes, np.int64)
+        for lane in own_lanes(self._setting.part) if marks else ():
+            assert marks is not None
+            self._counts[lane], self._digests[lane], self._last[lane] = marks[lane]
+        delivered = np.flatnonzero(self._counts)
+        if len(delivered):
+            found = self.order.locate((self._counts[delivered] - 1) * lanes + delivered)
+            wrong = delivered[sample_ids(found, 0) != self._last[delivered]]
+            if len(wrong):
+                raise StateError(CHANGED.format(lane=wrong[0]))
+
+    def _take(self, count: int) -> tuple[Rows, Hashes]:
+        """Take the next rows; fewer at the end of the epoch."""
+        taken: list[tuple[Rows, Hashes]] = []
+        missing = count
+        while missing and (self._ready or self._receive()):
+            rows, ids = self._ready.popleft()
+            if len(ids) > missing:
+                rest = rows.cut(missing)
+                self._ready.appendleft((rest, ids[missing:]))
+                ids = ids[:missing]
+            taken.append((rows, ids))
+            missing -= len(ids)
+        self._send()
+        if len(taken) == 1 and not missing:
+            return taken[0]
+        ids = np.concatenate([np.zeros(0, np.uint64), *(ids for _, ids in taken)])
+        samples = [sample for rows, _ in taken for sample in rows.samples()]
+        return SampleRows([*samples, *[None] * missing]), ids
+
+    def _send(self) -> None:
+        while not self._stream.full and (wanted := next(self._wanted, None)) is not None:
+            self._sent.append(wanted.ids)
+            self._stream.put(Parcel(wanted))
+
+    def _receive(self) -> bool:
+        """Wait for the next parcel; False at the end."""
+        self._send()
+        if not self._sent:
+            return False
+        begun = time.perf_counter()
+        parcel = self._stream.get()
+        self.meter.waited += time.perf_counter() - begun
+        self.meter.add(self._number, parcel.spent)
+        ids = self._sent.popleft()
+        if parcel.batches is None:
+            seconds = sum(spent[2] for spent in parcel.spent)
+            self._grain = int(min(max(_GRAIN_SECONDS * len(ids) / max(seconds, 1e-9), 1), BLOCK))
+            self._ready.append((SampleRows(list(parcel.parts[0].block.samples)), ids))
+            return True
+        self._rows_ahead = max(min(4 * len(ids), _COLUMN_ROWS, _COLUMN_BYTES * len(ids) // max(parcel.nbytes, 1)), 1)
+        at = 0
+        for columns, count in parcel.batches:
+            self._ready.append((ColumnRows(columns, count), ids[at : at + count]))
+            at += count
+        return True
+
+    def _pieces(self, slot: int, step: int) -> Iterator[_Wanted]:
+        """Cut what is in the slots of this rank into parcels.
+
+        Where rows of batches are filled, or batches are made as columns, parcels end where batches do.
+        """
+        aligned = self._as_columns or self._fills is not None
+        held: _Wanted | None = None
+        for found, ended in self._located(slot, step):
+            found = found if held is None else held.joined(found)
+            ends = np.flatnonzero(np.diff(found.batches)) + 1
+            if ended or not aligned:
+                ends, held = np.append(ends, len(found.ids)), None
+            else:
+                held = found.piece(int(ends[-1]) if len(ends) else 0, len(found.ids))
+            if not aligned:
+                yield from self._cut(found, 0, len(found.ids))
+            elif self._as_columns:
+                yield from self._grouped(found, ends)
+            else:
+                for low, high in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True):
+                    yield from self._cut(found, low, high)
+
+    def _cut(self, found: _Wanted, low: int, high: int) -> Iterator[_Wanted]:
+        """Cut a batch, or what need not end with one, into parcels."""
+        slab = None
+        if self._fills is not None and high > low:
+            shape, dtype = self._fills
+            slab = self._setting.slabs.empty((high - low, *shape), dtype)
+        at = low
+        while at < high:
+            end = min(at + self._grain, high)
+            yield found.piece(at, end, None if slab is None else slab[at - low : end - low])
+            at = end
+
+    def _grouped(self, found: _Wanted, ends: Ids) -> Iterator[_Wanted]:
+        """Put whole batches together."""
+        low = 0
+        for number, end in enumerate(ends.tolist()):
+            if end - low >= self._rows_ahead or (number == len(ends) - 1 and end > low):
+                yield found.piece(low, end)
+                low = end
+
+    def _located(self, slot: int, step: int) -> Iterator[tuple[_Wanted, bool]]:
+        """List what is in the slots of this rank from one on, and whether that is the end of it."""
+        part = self._setting.part
+        lanes = np.array(own_lanes(part))
+        worker, workers = self._setting.worker
+        row = slot // part.lanes
+        while True:
+            horizon = self.order.horizon(max(row * part.lanes, slot))
+            rows = min(max(horizon // part.lanes - row, 1), max(_CHUNK // len(lanes), 1))
+            slots = (np.arange(row, row + rows)[:, None] * part.lanes + lanes).ravel()
+            slots = slots[slots >= slot]
+            batches = (slots - slot) // part.batch_size
+            if workers > 1:
+                mine = (step + batches) % workers == worker
+                slots, batches = slots[mine], batches[mine]
+            found = self.order.locate(slots)
+            there = found.shards >= 0
+            ids, count = sample_ids(found, 0), int(there.sum())
+            wanted = _Wanted(found.shards[:count], found.offsets[:count], ids[:count], batches[:count])
+            yield wanted, not there.all()
+            if not there.all():
+                return
+            row += rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Samples to read: their shards, their places in them, their ids, and which batches they are for."""
+
+    shards: Ids
+    offsets: Ids
+    ids: Hashes
+    batches: Ids
+    rows: NDArray[Any] | None = None
+
+    def piece(self, low: int, high: int, rows: NDArray[Any] | None = None) -> _Wanted:
+        """Take some of them."""
+        here = slice(low, high)
+        return _Wanted(self.shards[here], self.offsets[here], self.ids[here], self.batches[here], rows)
+
+    def joined(self, other: _Wanted) -> _Wanted:
+        """Put others behind them."""
+        names = ("shards", "offsets", "ids", "batches")
+        return _Wanted(*(np.concatenate([getattr(self, name), getattr(other, name)]) for name in names))
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads what is wanted, as samples or as columns; runs in the engine's workers."""
+
+    source: Source
+    shards: Sequence[Shard]
+    columns: Sequence[BlockStage] | None
+    """The stages, where they can be done with columns."""
+
+    def __call__(self, parcel: Parcel) -> Parcel:
+        begun, wanted = time.perf_counter(), parcel.wanted
+        parcel.stage = "read"
+        if self.columns is not None:
+            sizes = np.unique(wanted.batches, return_counts=True)[1]
+            parcel.batches = column_batches(
+                self.source, self.shards, wanted.shards, wanted.offsets, sizes, self.columns
+            )
+        if parcel.batches is None:
+            samples = picked(self.source, self.shards, wanted.shards, wanted.offsets)
+            origins = [self.shards[number] for number in wanted.shards.tolist()]
+            block = Block(samples, origins, wanted.ids)
+            for stage in self.columns or ():
+                block = stage.process(block)
+            parcel.parts.append(Part(0, block, range(len(samples)), wanted.rows))
+        parcel.wanted = None
+        parcel.spent.append((0, "read", time.perf_counter() - begun, len(wanted.ids)))
+        return parcel
+
+
+def _are_columns(chain: Sequence[BlockStage]) -> bool:
+    """Tell whether stages do nothing that needs samples one by one."""
+    return all(isinstance(stage, Own | Select) and stage.pool is None for stage in chain)
+
+
+def _filled(chain: Sequence[BlockStage], setting: Setting) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
+    """Give what the rows of batches are that a stage fills, if it is done in this process."""
+    for stage in chain:
+        if isinstance(stage, FillStage) and stage.row is not None:
+            pool = stage.pool or setting.pool
+            return stage.row if pool.mode == "thread" else None
+    return None
