@@ -93,15 +93,17 @@ def _images(batches: Iterator[tuple[Any, Any]], steps: int) -> dict[str, Any]:
 def _small(batches: Iterator[Any], steps: int) -> dict[str, Any]:
     """Go through an epoch of byte strings; each begins with its number."""
     numbers: list[bytes] = []
-    rows = 0
+    rows = size = 0
     machine, cpu, start = machine_cpu(), tree_cpu(), time.monotonic()
     for batch in batches:
         rows += len(batch)
+        size += sum(map(len, batch))  # every one of them is looked at
         numbers.append(bytes(batch[0][:8]))
         numbers.append(bytes(batch[-1][:8]))
     left = time.monotonic()
     used = tree_cpu() - cpu
     others = machine_cpu() - machine - used
+    assert size == 200 * rows, f"{size} bytes in {rows} samples"
     found = [int.from_bytes(number, "little") for number in numbers]
     return {
         "count": rows,

@@ -13,13 +13,14 @@ from shoal._lazy import attach
 
 if TYPE_CHECKING:
     from shoal import abc, errors, files, image, settings, shards, webdataset
-    from shoal.pipeline import Dataset, Loader, mix
+    from shoal.pipeline import Dataset, Ledger, Loader, mix
     from shoal.readers import read_arrow, read_parquet, read_tar
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Dataset",
+    "Ledger",
     "Loader",
     "__version__",
     "abc",
@@ -41,7 +42,7 @@ __getattr__, __dir__ = attach(
         "errors": (),
         "files": (),
         "image": (),
-        "pipeline": ("Dataset", "Loader", "mix"),
+        "pipeline": ("Dataset", "Ledger", "Loader", "mix"),
         "readers": ("read_arrow", "read_parquet", "read_tar"),
         "settings": (),
         "shards": (),

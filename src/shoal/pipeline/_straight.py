@@ -27,7 +27,7 @@ from shoal.pipeline.stages import BlockStage, FillStage, Own, Select
 __all__ = ["StraightRun"]
 
 # Slots that are looked up at once, and rows that are read at once where they are read as columns.
-_CHUNK, _COLUMN_ROWS, _COLUMN_BYTES = 16_384, 4096, 16 * 2**20
+_CHUNK, _COLUMN_ROWS, _COLUMN_BYTES = 16_384, 16_384, 8 * 2**20
 # How long a parcel should keep a worker: long enough not to count, short enough to end soon.
 _GRAIN_SECONDS = 0.02
 
@@ -76,9 +76,7 @@ class StraightRun(Run):
         return False
 
     def marks(self) -> Mapping[int, Any]:
-        lanes = list(own_lanes(self._setting.part))
-        columns = (column[lanes].tolist() for column in (self._counts, self._digests, self._last))
-        return {lane: mark for lane, *mark in zip(lanes, *columns, strict=True)}
+        return _Marks(own_lanes(self._setting.part), self._counts.copy(), self._digests.copy(), self._last.copy())
 
     def anchors(self, slot: int, marks: Mapping[int, Any]) -> tuple[Any, ...]:
         # What lanes delivered last is looked at again, to tell whether the order is still the same.
@@ -220,6 +218,22 @@ class StraightRun(Run):
             if not there.all():
                 return
             row += rows
+
+
+class _Marks(Mapping[int, Any]):
+    """Where the lanes were; written out when somebody asks, which is seldom."""
+
+    def __init__(self, lanes: Sequence[int], counts: Ids, digests: Hashes, last: Hashes) -> None:
+        self._lanes, self._columns = lanes, (counts, digests, last)
+
+    def __getitem__(self, lane: int) -> list[int]:
+        return [column[lane].item() for column in self._columns]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._lanes)
+
+    def __len__(self) -> int:
+        return len(self._lanes)
 
 
 @dataclass(frozen=True, slots=True)

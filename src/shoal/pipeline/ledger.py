@@ -50,7 +50,9 @@ class Failure:
     @classmethod
     def of(cls, error: Exception, *, key: Any, shard: str | None, stage: str) -> Failure:
         """Describe an exception, so that it can cross to another process even if it cannot itself."""
-        message = str(error.args[0]) if isinstance(error, SampleError) and error.args else str(error)
+        message = str(error)
+        if isinstance(error, SampleError) and error.args:  # sample and shard are told beside it
+            message = f"{'' if error.field is None else f'field {error.field!r}: '}{error.args[0]}"
         trace = "".join(traceback.format_exception(error))
         return cls(shard, key, None, stage, type(error).__name__, message, trace, exception=_portable(error))
 
@@ -113,7 +115,7 @@ class Ledger:
         for number, line in enumerate(Path(path).read_text().splitlines(), 1):
             try:
                 ledger.failures.append(_failure(json.loads(line)))
-            except (ValueError, TypeError) as error:
+            except (ValueError, TypeError, KeyError) as error:
                 raise PlanError(f"line {number} of {os.fspath(path)} is not of a ledger: {error}") from error
         return ledger
 
