@@ -1,7 +1,8 @@
 """One run of one contestant in this process; it prints what it saw as a line of JSON.
 
-``python -m benchmarks.contestant MODULE FUNCTION FOLDER STEPS``: STEPS is 0 for a whole epoch, else the number of
-batches after which the loop is left. Time begins after the imports, and the last line printed says on the clock of all
+``python -m benchmarks.contestant MODULE FUNCTION FOLDER COUNT keep``: the loop is left as soon as COUNT samples have
+come; with ``keep`` batches are kept, to see that they stay what they are. Time begins after the imports and ends with
+the last batch, while workers that use CPU can still be asked for it. What is printed also says on the clock of all
 processes when the loop was left, so that whoever started this one can tell how long the end took.
 """
 
@@ -23,10 +24,10 @@ import psutil
 
 def main() -> None:
     """Run and report."""
-    module, function, folder, steps = sys.argv[1:]
+    module, function, folder, count, *keep = sys.argv[1:]
     batches = getattr(importlib.import_module(f"benchmarks.peers.{module}"), function)
     run = _images if function.startswith("images") else _small
-    print(json.dumps(run(batches(Path(folder)), int(steps))), flush=True)
+    print(json.dumps(run(batches(Path(folder)), int(count), bool(keep))), flush=True)
 
 
 def tree_cpu() -> float:
@@ -48,20 +49,21 @@ def machine_cpu() -> float:
     return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
 
 
-def _images(batches: Iterator[tuple[Any, Any]], steps: int) -> dict[str, Any]:
-    """Go through an epoch, or part of it: then batches are kept, to see that they stay what they are."""
+def _images(batches: Iterator[tuple[Any, Any]], count: int, keep: bool) -> dict[str, Any]:
+    """Take so many pictures and see what they are."""
     labels: list[np.ndarray] = []
     kept: list[tuple[Any, np.ndarray]] = []
     machine, cpu, start = machine_cpu(), tree_cpu(), time.monotonic()
-    first, pictures, label = 0.0, None, None
+    first, total, pictures, label = 0.0, 0, None, None
     for pictures, label in batches:
         first = first or time.monotonic() - start
         labels.append(np.array(label).reshape(-1))
-        if steps:
+        total += len(pictures)
+        if keep:
             kept.append((pictures, _glance(pictures)))
             del kept[:-3]
-            if len(labels) == steps:
-                break
+        if total >= count:
+            break
     left = time.monotonic()
     used = tree_cpu() - cpu
     others = machine_cpu() - machine - used
@@ -75,7 +77,7 @@ def _images(batches: Iterator[tuple[Any, Any]], steps: int) -> dict[str, Any]:
     _end(batches)
     seen = np.concatenate(labels)
     return {
-        "count": len(seen),
+        "count": total,
         "distinct": len(np.unique(seen)),
         "shuffled": not bool(np.all(np.diff(labels[0]) > 0)),
         "safe": safe,
@@ -90,8 +92,8 @@ def _images(batches: Iterator[tuple[Any, Any]], steps: int) -> dict[str, Any]:
     }
 
 
-def _small(batches: Iterator[Any], steps: int) -> dict[str, Any]:
-    """Go through an epoch of byte strings; each begins with its number."""
+def _small(batches: Iterator[Any], count: int, keep: bool) -> dict[str, Any]:
+    """Take so many byte strings; each begins with its number."""
     numbers: list[bytes] = []
     rows = size = 0
     machine, cpu, start = machine_cpu(), tree_cpu(), time.monotonic()
@@ -100,6 +102,8 @@ def _small(batches: Iterator[Any], steps: int) -> dict[str, Any]:
         size += sum(map(len, batch))  # every one of them is looked at
         numbers.append(bytes(batch[0][:8]))
         numbers.append(bytes(batch[-1][:8]))
+        if rows >= count:
+            break
     left = time.monotonic()
     used = tree_cpu() - cpu
     others = machine_cpu() - machine - used

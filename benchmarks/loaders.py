@@ -84,10 +84,10 @@ def measure(names: Sequence[str], count: int, rounds: int) -> str:
     peaks: dict[str, dict[str, Any]] = {}
 
     def thrice(contestant: Contestant) -> dict[str, Any]:
-        whole, part = run(contestant, data), run(contestant, data, steps=steps)
+        whole, part = run(contestant, data, count), run(contestant, data, steps * BATCH, keep=True)
         _check(whole, part, count)
         if contestant.label not in peaks:
-            peaks[contestant.label] = run(contestant, data, memory=True)
+            peaks[contestant.label] = run(contestant, data, count, memory=True)
         return {**whole, **{key: part[key] for key in ("stop", "gone")}, **_only_memory(peaks[contestant.label])}
 
     results, failed = compare(names, CONTESTANTS, thrice, rounds)
@@ -105,7 +105,7 @@ def _only_memory(result: dict[str, Any]) -> dict[str, Any]:
 def _check(whole: dict[str, Any], part: dict[str, Any], count: int) -> None:
     """Refuse a run that did less than the work, or whose batches changed afterwards."""
     faults = [
-        (whole["distinct"] != count, f"{whole['distinct']} of {count} images came"),
+        (whole["distinct"] != count, f"only {whole['distinct']} of {count} images came"),
         (whole["count"] != count, f"{whole['count']} images came where there are {count}"),
         (not whole["shuffled"], "the images came in the order of their storage"),
         (not part["safe"], "batches that were kept changed"),

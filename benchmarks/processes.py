@@ -38,11 +38,11 @@ class RunError(RuntimeError):
     """A contestant did not come to its end."""
 
 
-def run(contestant: Contestant, data: Path, *, steps: int = 0, memory: bool = False) -> dict[str, Any]:
-    """Run once on the store under ``data`` and give what it printed, with ``gone`` and, if asked for, memory peaks."""
+def run(contestant: Contestant, data: Path, count: int, *, keep: bool = False, memory: bool = False) -> dict[str, Any]:
+    """Take ``count`` samples of the store under ``data``; give what was seen, with ``gone`` and, if asked for, memory."""
     folder = data / contestant.store
     warm_up(folder)
-    arguments = [contestant.module, contestant.function, str(folder), str(steps)]
+    arguments = [contestant.module, contestant.function, str(folder), str(count), *(["keep"] if keep else [])]
     with tempfile.TemporaryDirectory(prefix="shoal-bench-") as private, tempfile.TemporaryFile() as errors:
         cache = str(data / f"{contestant.store}-cache") if contestant.warm else private
         process = subprocess.Popen(

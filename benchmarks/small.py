@@ -44,7 +44,7 @@ def measure(names: Sequence[str], count: int, rounds: int) -> str:
     data = prepare("small", count, {CONTESTANTS[name].store for name in names})
 
     def once(contestant: Contestant) -> dict[str, Any]:
-        result = run(contestant, data)
+        result = run(contestant, data, count)
         if result["count"] != count or not result["shuffled"]:
             raise RunError(f"{result['count']} of {count} samples came, shuffled: {result['shuffled']}")
         return result

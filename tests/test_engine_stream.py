@@ -8,12 +8,12 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-import shoal
-from shoal.abc import Pool, PoolReading, Step, Stream
+from shoal.abc import Pool, Step, Stream
 from shoal.engines.local import LocalEngine
 from shoal.engines.local import _stream as stream_module
 from shoal.errors import PlanError, StateError, WorkerDiedError
@@ -50,11 +50,9 @@ def step(work: Callable[[Any], Any], workers: Any = 2, mode: str = "thread") -> 
 def results(stream: Stream[Any, Any], goods: Sequence[Any]) -> Iterator[Any]:
     """Send parcels through a stream as a run does: as many as it takes, then one out."""
     coming = iter(goods)
-    sent = 0
     while True:
         while not stream.full and (parcel := next(coming, None)) is not None:
             stream.put(parcel)
-            sent += 1
         if not len(stream):
             return
         yield stream.get()
@@ -65,7 +63,7 @@ def as_it_is(goods: Goods) -> Goods:
 
 
 def now_and_then_slow(goods: Goods) -> Goods:
-    time.sleep(random.Random(goods.number).choice([0, 0, 0, 0.001, 0.01]))  # noqa: S311
+    time.sleep(random.Random(goods.number).choice([0, 0, 0, 0.001, 0.01]))
     return goods
 
 
@@ -372,7 +370,7 @@ def test_an_error_that_was_dealt_with_keeps_no_stream_alive(mode: str) -> None:
         kept = weakref.ref(goods)
         stream.put(goods)
         del goods
-        with pytest.raises(ValueError, match="0"):
+        with suppress(ValueError):  # pytest.raises would keep the frames of the error
             stream.get()
         gone = weakref.ref(stream)
         del stream
@@ -441,9 +439,7 @@ def test_a_stream_that_cannot_begin_leaves_nothing_behind() -> None:
     lock = threading.Lock()
     before = held()
     with pytest.raises(PlanError, match="cannot be sent"):
-        LocalEngine().stream(
-            [step(as_it_is, 3), step(lambda goods: lock and goods, 2, "process")], memory=MB
-        )
+        LocalEngine().stream([step(as_it_is, 3), step(lambda goods: lock and goods, 2, "process")], memory=MB)
     assert held_again(before)
 
 
@@ -480,5 +476,4 @@ def test_a_stream_without_workers_does_the_work_when_asked(start: Any) -> None:
     assert (done, stream.full, len(stream)) == ([], True, 1)
     stream.get()
     assert done == [threading.get_ident()] * 2
-    assert [reading for reading in stream.readings() if not isinstance(reading, PoolReading)] == []
-    assert shoal.__version__
+    assert [(reading.mode, reading.done) for reading in stream.readings()] == [("caller", 1)] * 2

@@ -97,6 +97,11 @@ class Source(ABC):
         """Whether the lengths of shards are known without opening each of them."""
         return False
 
+    @property
+    def waits(self) -> bool:
+        """Whether reading waits for a server or a decompressor, so that several threads read more than one does."""
+        return True
+
     def fingerprint(self, shard: Shard) -> str:
         """Give a short text that changes when the shard does, as far as can be told without reading it."""
         return ""

@@ -60,7 +60,8 @@ class LaneRun(Run):
         for leaf in program.leaves:
             leaf.own(lanes, len(program.leaves))
         chains = dict(enumerate(program.chains))
-        stream = start(Reader(), chains, setting.pool, catch=setting.ledger.catches)
+        waits = any(leaf.source.waits for leaf in program.leaves)
+        stream = start(Reader(), chains, setting.pool, catch=setting.ledger.catches, waits=waits)
         self._feed = Feed(program.leaves, stream, self.meter, setting.ledger, position.epoch)
         self._segments: dict[Any, Segment] = {}
         self._lanes = {lane: self._lane(program, lane) for lane in lanes}

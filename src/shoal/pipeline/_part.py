@@ -40,6 +40,11 @@ class PartOf(Source):
         """Whether the source is."""
         return self._source.counted
 
+    @property
+    def waits(self) -> bool:
+        """Whether the source does."""
+        return self._source.waits
+
     def fingerprint(self, shard: Shard) -> str:
         """Give what the source gives."""
         return self._source.fingerprint(shard)

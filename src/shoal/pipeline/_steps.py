@@ -14,7 +14,7 @@ from shoal.abc import Block, Engine, Pool, Step, Stream
 from shoal.errors import SampleError, WorkerDiedError
 from shoal.pipeline._parcel import Parcel, Part
 from shoal.pipeline.ledger import Failure
-from shoal.pipeline.stages import BlockStage, FillStage, Own, describe
+from shoal.pipeline.stages import BlockStage, FillStage, Own, Select, describe
 
 __all__ = ["BLOCK", "Chain", "Cross", "fused", "start", "through", "with_bytes"]
 
@@ -39,13 +39,23 @@ class Cross(BlockStage):
 
 
 def start(
-    read: Callable[[Parcel], Parcel], chains: Mapping[int, Chain], pool: Pool, *, catch: bool, ahead: int = 1
+    read: Callable[[Parcel], Parcel],
+    chains: Mapping[int, Chain],
+    pool: Pool,
+    *,
+    catch: bool,
+    waits: bool = False,
+    ahead: int = 1,
 ) -> Stream[Parcel, Parcel]:
     """Start a stream that reads parcels and takes them through the stages of their leaves.
 
     Neighbouring stages that ask for no workers of their own are one step, done by ``pool``; reading is part of the
-    first, or a step of its own where the first is done in processes.
+    first, or a step of its own where the first is done in processes. Where reading does not wait for anything
+    (``waits``) and no stage does, one thread does as much as several: they would only pass the interpreter's lock on.
     """
+    trivial = all(isinstance(stage, Cross | Own | Select) for chain in chains.values() for stage in chain)
+    if trivial and not waits and pool.mode == "thread":
+        pool = Pool(min(pool.bounds[1], 1))
     processes = any((stage.pool or pool).mode == "process" for chain in chains.values() for stage in chain)
     cuts = {leaf: list(_cut(chain, pool, at_mixtures=processes)) for leaf, chain in chains.items()}
     pools, treats = [], []
@@ -53,7 +63,7 @@ def start(
         here = {leaf: cut[number] for leaf, cut in cuts.items() if number < len(cut)}
         pools.append(_widest([pool for pool, _ in here.values()]))
         treats.append(Treat({leaf: tuple(stages) for leaf, (_, stages) in here.items()}, catch))
-    reading = Pool(min(pool.bounds[1], 1) if not treats or pool.mode == "process" else pool.workers)
+    reading = Pool(pool.workers if waits or pool.mode == "thread" else 1)
     if treats and pools[0].mode == "thread" and pools[0] == pool:
         steps = [Step(f"read and {treats[0].name}", _Both(read, treats[0]), pools[0])]
     else:

@@ -53,7 +53,8 @@ class StraightRun(Run):
         reader = _Reader(plan.source, shards, chain if self._as_columns else None)
         chain = () if self._as_columns else (Cross(run_salt(plan, position.epoch), first=True), *chain)
         ahead = 2 * -(-setting.part.batch_size // self._grain) + 1 if self._fills else 1
-        self._stream = start(reader, {0: chain}, setting.pool, catch=False, ahead=ahead)
+        waits = plan.source.waits
+        self._stream = start(reader, {0: chain}, setting.pool, catch=False, waits=waits, ahead=ahead)
         self._number = self.meter.watch(self._stream)
         self._wanted = self._pieces(position.slot, position.step)
         self._sent: deque[Hashes] = deque()

@@ -59,6 +59,8 @@ class Statistics:
     processors: float
     """How many processors this process kept busy; worker processes not counted."""
     stages: tuple[StageStatistics, ...]
+    load: float = 0.0
+    """How many programs want to run on this machine, on the average of the last minute."""
 
     @property
     def samples_per_second(self) -> float:
@@ -90,6 +92,10 @@ class Statistics:
             return f"{stage.name} is done by whoever asks for samples: give it workers"
         if self._pool_share(stage) < _BUSY:
             return f"no stage is busy all the time, {stage.name} most: storage or the network may be slow; more workers"
+        if self.load > processors + 0.5 and self.processors < 0.8 * min(stage.workers, processors):
+            return (
+                f"other programs want the processors ({self.load:.1f} at a time); this run gets {self.processors:.1f}"
+            )
         if stage.mode == "thread" and stage.workers > 1 and self.processors < 1.3:
             return f'{stage.name} holds the interpreter\'s lock ({self.processors:.1f} processors busy): mode="process"'
         if stage.workers >= processors:
@@ -220,7 +226,8 @@ class Meter:
             for (stream, step, name), (seconds, samples) in [*self._spent.items(), *self._crossings(readings)]
         ]
         waiting = min(self.waited / elapsed, 1.0)
-        return Statistics(elapsed, self.samples, self.bytes, waiting, self.skipped, cpu, tuple(stages))
+        load = os.getloadavg()[0]
+        return Statistics(elapsed, self.samples, self.bytes, waiting, self.skipped, cpu, tuple(stages), load)
 
     def _crossings(self, readings: list[Sequence[PoolReading]]) -> Iterator[tuple[tuple[int, int, str], list[float]]]:
         """Say what of the time of processes went into sending samples there and back, and starting them."""

@@ -147,6 +147,11 @@ class TableSource(Source):
         """Whether all shards have told their lengths while they were listed."""
         return self.seekable
 
+    @property
+    def waits(self) -> bool:
+        """Whether the files are elsewhere; groups of those here are decoded by pyarrow's own threads."""
+        return any(local_path(shard.url) is None for shard in self.shards()[:1])
+
     def shards(self) -> Sequence[Shard]:
         """List the groups of all files, as ranges of rows; the footers are read the first time."""
         if self._shards is None:

@@ -104,6 +104,12 @@ class TarSource(Source):
         first = next(iter(self.shards()), None)
         return first is None or self._reader(first).lets_seek()
 
+    @property
+    def waits(self) -> bool:
+        """Whether there is more to it than looking at a map, as the first shard tells."""
+        first = next(iter(self.shards()), None)
+        return first is not None and not self._reader(first).mapped
+
     def fingerprint(self, shard: Shard) -> str:
         """Give the size of a local shard, or the version of a remote one."""
         return shard_version(shard.url)

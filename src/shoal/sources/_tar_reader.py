@@ -65,6 +65,8 @@ class TarReader(ABC):
 
     _compares: ClassVar[bool] = False
     """Whether what is read by an index is compared with what the index says."""
+    mapped: ClassVar[bool] = False
+    """Whether samples are views into a map."""
 
     def __init__(self, url: str, options: TarOptions, resources: ExitStack) -> None:
         self.url = url
@@ -127,6 +129,8 @@ class TarReader(ABC):
 
 class MappedReader(TarReader):
     """A plain local file."""
+
+    mapped = True
 
     def __init__(self, url: str, options: TarOptions, resources: ExitStack, file: io.BufferedReader) -> None:
         super().__init__(url, options, resources)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any
 
@@ -25,6 +26,11 @@ class Load:
         self.error: BaseException | None = None
         self.nbytes: int | None = None
 
+    def arrive(self) -> None:
+        """Open the gate; it may be open already, because the stream was closed."""
+        with suppress(RuntimeError):
+            self.gate.release()
+
 
 class Crew:
     """Threads that do a step on what comes into their inbox; each has a process of its own if the step wants that."""
@@ -37,7 +43,11 @@ class Crew:
         self.stopping = False
         self._past = [0, 0.0, 0]  # parcels, seconds and deaths of workers that have left
         self._busy_before = 0.0
+        self._leaving = 0  # workers that were sent home, and are not seen to have gone yet
         self.workers: list[_Worker] = []
+
+    def begin(self) -> None:
+        """Take on the workers that there are at least."""
         for _ in range(self.least):
             self.grow()
 
@@ -49,30 +59,28 @@ class Crew:
         """Take on a worker if parcels queue up while the consumer waits; let one go if more than one rests."""
         if self.least == self.most:
             return
+        self._strike_off()
         reading = self.reading()
+        staying = reading.workers - self._leaving
         busy, self._busy_before = reading.busy - self._busy_before, reading.busy
         if short and reading.waiting >= reading.workers and reading.workers < self.most:
             self.grow()
-        elif reading.workers > self.least and busy < (reading.workers - 1.5) * elapsed:
+        elif staying > self.least and busy < (staying - 1.5) * elapsed:
+            self._leaving += 1
             self.inbox.put(None)  # whoever comes next to it goes home
-        self.workers, gone = _parted(self.workers)
-        for worker in gone:
-            self._past = [a + b for a, b in zip(self._past, worker.record(), strict=True)]
 
     def reading(self) -> PoolReading:
         """Tell how the crew is doing."""
         records = zip(self._past, *(worker.record() for worker in self.workers), strict=True)
         done, busy, deaths = (sum(numbers) for numbers in records)
-        pool = self.step.pool
-        return PoolReading(
-            self.step.name, pool.mode, len(self.workers), self.inbox.qsize(), int(done), busy, int(deaths)
-        )
+        pool, waiting = self.step.pool, max(self.inbox.qsize() - self._leaving, 0)
+        return PoolReading(self.step.name, pool.mode, len(self.workers), waiting, int(done), busy, int(deaths))
 
     def hand_on(self, load: Load) -> None:
         """Pass a parcel to the next step, or to the one who waits for it."""
         if load.error is not None or self.following is None:
-            load.gate.release()
-        else:
+            load.arrive()
+        elif not self.stopping:
             self.following.inbox.put(load)
 
     def stop(self) -> None:
@@ -88,6 +96,18 @@ class Crew:
         for worker in self.workers:
             if worker.thread is not threading.current_thread():
                 worker.thread.join(max(deadline - time.perf_counter(), 0))
+        with suppress(Empty):
+            while True:
+                self.inbox.get_nowait()  # who keeps a run that has ended, keeps no samples
+        for _ in self.workers:
+            self.inbox.put(None)
+
+    def _strike_off(self) -> None:
+        """Take those who have gone off the list, and remember what they did."""
+        self.workers, gone = _parted(self.workers)
+        self._leaving = max(self._leaving - len(gone), 0)
+        for worker in gone:
+            self._past = [a + b for a, b in zip(self._past, worker.record(), strict=True)]
 
 
 class _Worker:
@@ -123,7 +143,7 @@ class _Worker:
         try:
             while (load := self._crew.inbox.get()) is not None and not self._crew.stopping:
                 self.since, self.load = time.perf_counter(), load
-                self._treat(load)
+                load.parcel, load.nbytes, load.error = self._tried(load.parcel)
                 self._busy, self.load = self._busy + time.perf_counter() - self.since, None
                 self._done += 1
                 self._crew.hand_on(load)
@@ -131,23 +151,22 @@ class _Worker:
         finally:
             self.end_process()
 
-    def _treat(self, load: Load) -> None:
+    def _tried(self, parcel: Any) -> tuple[Any, int | None, BaseException | None]:
+        """Do the step. An error refers to the calls it came through, so these must not know the load that keeps it."""
         try:
-            load.parcel = self._call(load.parcel)
-            load.nbytes = load.parcel.nbytes
-        except WorkerDiedError as error:
-            self._rescue(load, error)
+            treated = self._treated(parcel)
+            return treated, treated.nbytes, None
         except BaseException as error:
-            load.error = error
+            return parcel, None, error
 
-    def _rescue(self, load: Load, error: WorkerDiedError) -> None:
+    def _treated(self, parcel: Any) -> Any:
+        rescue = self._crew.step.rescue
         try:
-            if self._crew.step.rescue is None:
-                raise error
-            load.parcel = self._crew.step.rescue(self._call, load.parcel, error)
-            load.nbytes = load.parcel.nbytes
-        except BaseException as final:
-            load.error = final
+            return self._call(parcel)
+        except WorkerDiedError as error:
+            if rescue is None:
+                raise
+            return rescue(self._call, parcel, error)
 
 
 def _callable(step: Step) -> tuple[Callable[[Any], Any], Any]:

@@ -112,7 +112,10 @@ class Remote(Generic[In, Out]):
     def _unpacked(self, frame: Frame) -> Out:
         value: Any = frame.unpack()
         if frame.kind is Kind.ERROR:
-            raise value.revived()
+            try:
+                raise value.revived()
+            finally:
+                del value  # or the error would keep itself alive
         result: Out = value
         return result
 

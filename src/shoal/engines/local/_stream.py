@@ -87,11 +87,17 @@ class CrewStream(Stream[Any, Any]):
         self.capacity = max(2 * sum(crew.most for crew in self._crews) + 1, ahead)
         self._memory, self._stall = memory, settings.current().stall
         self._live: deque[Load] = deque()
-        self._typical = 0
+        self._typical: int | None = None
         self._owner = os.getpid()
         self._adapted, self._waited = time.perf_counter(), 0.0
         # When nobody holds the stream any more, or at the end of the program, if nobody has closed it before.
         self._end = weakref.finalize(self, _dismiss, self._crews, self._owner)
+        try:
+            for crew in self._crews:
+                crew.begin()
+        except BaseException:
+            self._end()
+            raise
 
     def __len__(self) -> int:
         return len(self._live)
@@ -101,8 +107,11 @@ class CrewStream(Stream[Any, Any]):
         live = len(self._live)
         if live >= self.capacity:
             return True
-        held = sum(self._typical if load.nbytes is None else load.nbytes for load in self._live)
-        return live > 0 and held + self._typical > self._memory
+        known = [load.nbytes for load in self._live if load.nbytes is not None]
+        typical = max(known, default=self._typical)
+        if typical is None:  # nobody knows yet how large they are: as many as can be worked on
+            return live >= self._crews[0].most
+        return live > 0 and sum(known) + (live - len(known) + 1) * typical > self._memory
 
     def put(self, parcel: Any) -> None:
         self._check()
@@ -118,16 +127,23 @@ class CrewStream(Stream[Any, Any]):
         begun = time.perf_counter()
         self._await(load)
         self._waited += time.perf_counter() - begun
+        self._check()  # another thread may have closed the stream meanwhile
         self._live.popleft()
         if load.error is not None:
-            raise load.error
-        self._typical = load.nbytes or self._typical
+            try:
+                raise load.error
+            finally:
+                del load  # or the error would keep itself alive, and this stream with it
+        self._typical = load.nbytes or self._typical or 0
         self._adapt()
         return load.parcel
 
     def close(self) -> None:
+        left = list(self._live)
         self._live.clear()
         self._end()
+        for load in left:
+            load.arrive()
 
     def readings(self) -> Sequence[PoolReading]:
         return [crew.reading() for crew in self._crews]
