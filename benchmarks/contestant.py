@@ -61,7 +61,6 @@ def _images(batches: Iterator[tuple[Any, Any]], count: int, keep: bool) -> dict[
         total += len(pictures)
         if keep:
             kept.append((pictures, _glance(pictures)))
-            del kept[:-3]
         if total >= count:
             break
     left = time.monotonic()
@@ -72,8 +71,8 @@ def _images(batches: Iterator[tuple[Any, Any]], count: int, keep: bool) -> dict[
     assert "float32" in str(pictures.dtype), pictures.dtype
     safe = all(np.array_equal(_glance(batch), seen) for batch, seen in kept)
     glance = _glance(pictures)
-    left_again = time.monotonic()
     del pictures, label, kept
+    left_again = time.monotonic()
     _end(batches)
     seen = np.concatenate(labels)
     return {

@@ -46,9 +46,9 @@ with simplejpeg and OpenCV instead of Pillow; SPDL, tf.data, DALI and Shoal brin
 take turns, each run is a new process, and each figure is the best of {rounds} rounds. Time begins after the \
 imports; Shoal begins without an index, Ray's time includes starting it. CPU is that of the process and its \
 children. Memory is the peak of one more epoch, looked at every 0.1 s: PSS, and of it what no file backs (anonymous \
-and shared memory). "Stop" leaves the loop after {stop} batches and waits until the loader has ended its threads and \
-processes; "gone" until the process itself is gone. In that run batches are kept and must stay what they were. All \
-images must have come, once each.
+and shared memory). "Stop" leaves the loop after {stop} batches and counts until closing the loader has returned and \
+its worker processes have ended; "gone" until the process itself is gone. In that run all batches are kept and must \
+stay what they were. All images must have come, once each.
 """
 
 

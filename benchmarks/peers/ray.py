@@ -24,9 +24,11 @@ def images(folder: Path) -> Iterator[tuple[Any, Any]]:
     ray.init(num_cpus=WORKERS, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     ray.data.DataContext.get_current().enable_progress_bars = False
+    rows = ray.data.read_parquet(str(folder), shuffle="files").map_batches(_decode, batch_size=BATCH)
+    batches = iter(rows.iter_torch_batches(batch_size=BATCH, local_shuffle_buffer_size=4 * BATCH))
     try:
-        rows = ray.data.read_parquet(str(folder), shuffle="files").map_batches(_decode, batch_size=BATCH)
-        for batch in rows.iter_torch_batches(batch_size=BATCH, local_shuffle_buffer_size=4 * BATCH):
+        for batch in batches:
             yield batch["picture"], batch["cls"]
     finally:
+        batches.close()  # its thread must not find Ray gone
         ray.shutdown()

@@ -183,10 +183,12 @@ class Treat:
         parcel.failures.append((part.input_of(place), failure))
 
     def _cross(self, part: Part) -> None:
-        """Pass the mixture at which the stages begin, if there is one: in a step of processes it is always first."""
-        stage = next((stage for _, stage in self._stages.get(part.leaf, ())), None)
-        if isinstance(stage, Cross) and not stage.first:
-            part.crossed.append(part.block.rows)
+        """Pass the mixtures at which the stages begin, if there are any: in a step of processes they come first."""
+        for _, stage in self._stages.get(part.leaf, ()):
+            if not isinstance(stage, Cross):
+                return
+            if not stage.first:
+                part.crossed.append(part.block.rows)
             part.block = stage.process(part.block)
 
 
