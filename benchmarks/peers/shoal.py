@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import cv2  # noqa: F401  (nobody's first batch waits for an import)
+import pyarrow.compute
+import pyarrow.parquet  # noqa: F401
 import torch  # noqa: F401
 
 from benchmarks.constants import BATCH, WORKERS

@@ -149,11 +149,10 @@ def run_script(
         [sys.executable, "-W", "error", "-c", textwrap.dedent(text), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
         env={**os.environ, "PYTHONPATH": paths},
         start_new_session=True,
     )
-    first = ""
+    first = b""
     if interrupt:
         assert process.stdout is not None
         first = process.stdout.readline()
@@ -164,4 +163,4 @@ def run_script(
         os.killpg(process.pid, signal.SIGKILL)
         out, error = process.communicate()
         raise AssertionError(f"the script hangs; it said {first + out!r} and {error!r}") from None
-    return subprocess.CompletedProcess(process.args, process.returncode, first + out, error)
+    return subprocess.CompletedProcess(process.args, process.returncode, (first + out).decode(), error.decode())

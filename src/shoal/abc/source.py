@@ -14,7 +14,17 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Block", "Columns", "Sample", "Shard", "Source", "SupportsColumns", "SupportsRandomAccess", "SupportsSplit"]
+__all__ = [
+    "Block",
+    "Columns",
+    "Sample",
+    "Shard",
+    "Source",
+    "SupportsBatches",
+    "SupportsColumns",
+    "SupportsRandomAccess",
+    "SupportsSplit",
+]
 
 #: A dict of fields plus ``"__key__"``.
 Sample: TypeAlias = dict[str, Any]
@@ -133,6 +143,21 @@ class SupportsColumns(Protocol):
 
         None where samples differ in their fields or cannot be columns, and have to be read one by one; and for none.
         """
+        ...
+
+
+@runtime_checkable
+class SupportsBatches(Protocol):
+    """A source that can read samples of several shards at once as batches of columns."""
+
+    def take_batches(
+        self,
+        shards: Sequence[Shard],
+        numbers: NDArray[np.int64],
+        offsets: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+    ) -> list[Columns] | None:
+        """Read samples by the number of their shard and their place in it, as batches of so many; None as above."""
         ...
 
 

@@ -69,6 +69,8 @@ def rank_part(first_slot: int, part: Part) -> tuple[NDArray[np.int64], int]:
     (array([5, 7]), 2)
     """
     slots = np.arange(first_slot, first_slot + part.batch_size, dtype=np.int64)
+    if part.world_size == 1:
+        return slots, part.batch_size
     owners = slot_owner(slots, part)
     return slots[owners == part.rank], int(np.bincount(owners, minlength=part.world_size).max())
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
-from shoal.abc import Columns, Sample, Shard, Source, SupportsColumns
+from shoal.abc import Columns, Sample, Shard, Source, SupportsBatches, SupportsColumns
 from shoal.order import Ids
 from shoal.pipeline._collate import column
-from shoal.pipeline._memory import aligned_empty
+from shoal.pipeline._memory import aligned_empty, is_aligned, joined
 from shoal.pipeline._parcel import Batches
 from shoal.pipeline.stages import BlockStage, Select
 
@@ -26,25 +27,38 @@ def column_batches(
     None where they cannot be columns: the samples differ in their fields, or their values in kind.
     """
     assert isinstance(source, SupportsColumns)
+    if isinstance(source, SupportsBatches):
+        taken = source.take_batches(shards, numbers, offsets, sizes)
+        selected = None if taken is None else [_selected(columns, stages) for columns in taken]
+        if selected is not None and None not in selected:
+            return [(_aligned(columns), size) for columns, size in zip(selected, sizes.tolist(), strict=True)]  # type: ignore[arg-type]
     order = np.lexsort((offsets, numbers))
     cuts = np.flatnonzero(np.diff(numbers[order])) + 1
     parts: list[Columns] = []
     for places in np.split(order, cuts) if len(order) else ():
-        taken = source.take_columns(shards[int(numbers[places[0]])], offsets[places])
-        taken = None if taken is None else _selected(taken, stages)
-        if taken is None or (parts and list(taken) != list(parts[0])):
+        part = source.take_columns(shards[int(numbers[places[0]])], offsets[places])
+        part = None if part is None else _selected(part, stages)
+        if part is None or (parts and list(part) != list(parts[0])):
             return None
-        parts.append(taken)
+        parts.append(part)
     if not parts:
         return []
-    joined = {name: _joined([part[name] for part in parts]) for name in parts[0]}
-    if any(values is None for values in joined.values()):
+    whole = {name: _joined([part[name] for part in parts]) for name in parts[0]}
+    if any(values is None for values in whole.values()):
         return None
     where = np.empty_like(order)
     where[order] = np.arange(len(order))
     ends = np.cumsum(sizes)
     bounds = zip((ends - sizes).tolist(), ends.tolist(), strict=True)
-    return [(_batch(joined, where[low:high]), high - low) for low, high in bounds]
+    return [(_batch(whole, where[low:high]), high - low) for low, high in bounds]
+
+
+def _aligned(columns: Columns) -> Sample:
+    """Let arrays lie where every framework can share them."""
+    return {
+        name: joined([values]) if isinstance(values, np.ndarray) and not is_aligned(values) else values
+        for name, values in columns.items()
+    }
 
 
 def _selected(columns: Columns, stages: Sequence[BlockStage]) -> Columns | None:
@@ -64,7 +78,7 @@ def _joined(parts: list[Any]) -> Any:
     """Put the columns of several shards one below the other; None if they are of different kinds."""
     first = parts[0]
     if all(isinstance(part, list) for part in parts):
-        return first if len(parts) == 1 else [value for part in parts for value in part]
+        return first if len(parts) == 1 else list(chain.from_iterable(parts))
     for part in parts:
         if not isinstance(part, np.ndarray) or part.dtype != first.dtype or part.shape[1:] != first.shape[1:]:
             return None

@@ -31,6 +31,8 @@ class Group(NamedTuple):
     draw: Draw
     outputs: Outputs
     failures: tuple[Failure, ...] = ()
+    errors: list[Exception] | None = None
+    """What went wrong with it; shared with what was treated together, and raised when the first of them is needed."""
 
 
 class Wanted(NamedTuple):
@@ -130,6 +132,8 @@ class Feed:
             if len(self._stream):
                 self._receive()
         group = channel.groups.popleft()
+        if group.errors:
+            raise group.errors.pop()
         channel.ready -= len(group.outputs)
         channel.need -= len(group.outputs)
         self._seen += 1
@@ -153,8 +157,10 @@ class Feed:
         return dict(zip(places, groups, strict=True))
 
     def close(self) -> None:
-        """Let go of the workers."""
+        """Let go of the workers, and of what they have done."""
         self._stream.close()
+        self._todo.clear()
+        self._sent.clear()
 
     def fail(self, failure: Failure) -> None:
         """Write down what failed behind the lanes' inputs."""
@@ -186,6 +192,14 @@ class Feed:
         return results, parcel.failures
 
     def _drawn(self) -> list[tuple[Channel, Draw]]:
+        """Draw what is asked for; where that is reading it, it takes the time of whoever asks."""
+        begun, block = time.perf_counter(), self._draws()
+        read = sum(draw.sample is not None for _, draw in block)
+        if read:
+            self._meter.add(-1, [(0, "read", time.perf_counter() - begun, read)])
+        return block
+
+    def _draws(self) -> list[tuple[Channel, Draw]]:
         block: list[tuple[Channel, Draw]] = []
         while self._todo and len(block) < BLOCK:
             channel = self._todo.popleft()
@@ -204,7 +218,14 @@ class Feed:
         return block
 
     def _receive(self) -> None:
-        results, failures = self._get()
+        under_way = len(self._stream)
+        try:
+            results, failures = self._get()
+        except Exception as error:
+            if len(self._stream) == under_way:
+                raise  # nothing has come yet
+            self._spoil([error])
+            return
         failed: dict[int, tuple[Failure, ...]] = {}
         for place, failure in failures:
             failed[place] = (*failed.get(place, ()), failure)
@@ -214,3 +235,9 @@ class Feed:
             channel.groups.append(Group(draw, outputs, failed.get(place, ())))
             if channel.lacks:
                 self._todo.append(channel)
+
+    def _spoil(self, errors: list[Exception]) -> None:
+        """Let an error wait until all that was drawn before has been used, as it would without workers."""
+        for channel, draw in self._sent.popleft():
+            channel.under_way -= 1
+            channel.groups.append(Group(draw, [], (), errors))

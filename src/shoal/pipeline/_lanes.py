@@ -55,7 +55,7 @@ class LaneRun(Run):
         program = Program.of(
             setting.plan, position.epoch, setting.ways, wrap=setting.wrap, new_weights=setting.new_weights
         )
-        self._leaves = program.leaves
+        self._program, self._leaves = program, program.leaves
         lanes = own_lanes(setting.part)
         for leaf in program.leaves:
             leaf.own(lanes, len(program.leaves))
@@ -105,6 +105,9 @@ class LaneRun(Run):
         self._feed.close()
         for segment in self._segments.values():
             segment.close()
+        for lane, state in self._lanes.items():
+            # Of the same make, so that it can tell what marks speak of, and without samples.
+            state.node = self._program.lane(self._feed, lane, state.trail, self._segment)
 
     def _lane(self, program: Program, lane: int) -> _Lane:
         trail = Trail()

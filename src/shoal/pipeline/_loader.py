@@ -17,7 +17,6 @@ from shoal.order import Part, merge_digests, own_lanes, rank_part
 from shoal.pipeline._digest import plan_description, plan_weights
 from shoal.pipeline._leaves import lengths_of
 from shoal.pipeline._live import LiveLine
-from shoal.pipeline._parcel import weight
 from shoal.pipeline._plan import Plan
 from shoal.pipeline._program import ways_of_reading
 from shoal.pipeline._run import Run, Setting
@@ -317,7 +316,6 @@ class Loader:
         try:
             for batch, received in self._parts(run, setting, position, known):
                 self._received.append(received)
-                meter.bytes += weight([batch])
                 if line is not None:
                     line.tick()
                 yield self._convert(batch)
@@ -368,6 +366,7 @@ class Loader:
                 step += 1
                 if mine and rows is not None:
                     run.meter.samples += rows.present
+                    run.meter.bytes += rows.nbytes
                     if rows.present < size:
                         filler = rows.samples()[-1] if rows.present else filler or self._any_sample(position.epoch)
                     yield (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -73,7 +73,7 @@ class Parcel:
     """Some inputs on their way through the steps of a run."""
 
     wanted: Any
-    """What is to be read; nothing any more when it has been."""
+    """What is to be read, which can tell the ``urls()`` of its shards; None when it has been."""
     parts: list[Part] = field(default_factory=list)
     batches: Batches | None = None
     failures: list[tuple[int, Failure]] = field(default_factory=list)
@@ -86,20 +86,20 @@ class Parcel:
     def nbytes(self) -> int:
         """The memory that its samples take, about."""
         held = sum(weight(part.block.samples) for part in self.parts)
-        return held + sum(_weight(value) for batch, _ in self.batches or () for value in batch.values())
+        if not self.batches:
+            return held
+        batch, count = self.batches[0]  # the others are taken to be like it
+        return sum(map(_weight, batch.values())) * sum(size for _, size in self.batches) // max(count, 1)
 
     @property
     def address(self) -> str:
         """Say which shards it is of, and in which stage it is."""
-        shards = dict.fromkeys(self._shards())
+        wanted, parts = self.wanted, list(self.parts)  # a worker may be at it
+        unread = [] if parts or wanted is None else wanted.urls()
+        count = len(unread) + sum(len(part.places) for part in parts)
+        shards = dict.fromkeys([*unread, *(shard.url for part in parts for shard in part.block.origins)])
         doing = f", in stage {self.stage}" if self.stage else ""
-        return f"{sum(len(part.places) for part in self.parts)} samples of {', '.join(shards) or 'a source'}{doing}"
-
-    def _shards(self) -> Iterator[str]:
-        if not self.parts and hasattr(self.wanted, "urls"):
-            yield from self.wanted.urls()
-        for part in self.parts:
-            yield from (shard.url for shard in part.block.origins)
+        return f"{count} samples of {', '.join(shards) or 'a source'}{doing}"
 
 
 def weight(samples: Sequence[Sample]) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from shoal.abc import Sample
 from shoal.pipeline._assemble import assemble
 from shoal.pipeline._memory import Memory
+from shoal.pipeline._parcel import weight
 
 __all__ = ["ColumnRows", "Rows", "SampleRows"]
 
@@ -27,6 +28,11 @@ class Rows(ABC):
     @abstractmethod
     def present(self) -> int:
         """Count the slots that are not empty."""
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of the samples, about."""
+        return weight(self.samples())
 
     @abstractmethod
     def cut(self, count: int) -> Rows:
@@ -75,8 +81,12 @@ class ColumnRows(Rows):
     (True, {'__key__': 'b', 'n': 2})
     """
 
-    def __init__(self, columns: Sample, count: int) -> None:
-        self._columns, self._count = columns, count
+    def __init__(self, columns: Sample, count: int, nbytes: int = 0) -> None:
+        self._columns, self._count, self._nbytes = columns, count, nbytes
+
+    @property
+    def nbytes(self) -> int:
+        return self._nbytes
 
     def __len__(self) -> int:
         return self._count

@@ -24,11 +24,13 @@ __all__ = ["CalledSegment", "PooledSegment", "Segment", "Ticket"]
 class Ticket:
     """A sample on its way through a segment, and what became of it when that is known."""
 
-    __slots__ = ("outputs", "piece")
+    __slots__ = ("errors", "outputs", "piece")
 
     def __init__(self, piece: Piece) -> None:
         self.piece = piece
         self.outputs: list[tuple[Any, int]] | None = None
+        self.errors: list[Exception] = []
+        """What went wrong with it, to be raised when it is needed."""
 
 
 class Segment(ABC):
@@ -100,15 +102,24 @@ class PooledSegment(Segment):
 
     def finish(self, ticket: Ticket) -> list[tuple[Any, int]]:
         while ticket.outputs is None:
+            if ticket.errors:
+                raise ticket.errors.pop()
             self._receive()
         return ticket.outputs
 
     def close(self) -> None:
         self._stream.close()
+        self._tickets.clear()
 
     def _receive(self) -> None:
-        begun = time.perf_counter()
-        parcel = self._stream.get()
+        begun, under_way = time.perf_counter(), len(self._stream)
+        try:
+            parcel = self._stream.get()
+        except Exception as error:
+            if len(self._stream) == under_way:
+                raise  # nothing has come yet
+            self._tickets.popleft().errors.append(error)
+            return
         self._meter.waited += time.perf_counter() - begun
         self._meter.add(self._number, parcel.spent)
         for _, failure in parcel.failures:

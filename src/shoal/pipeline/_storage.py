@@ -91,10 +91,14 @@ class _Flow:
         self._pool, self._ledger = pool, ledger
         self.meter = Meter()
         self._streams: list[Stream[Parcel, Parcel]] = []
+        self._resting: dict[tuple[int, ...], list[int]] = {}
+        """Numbers of streams that have ended, by their stages: a component that begins again goes on with one."""
+        self._closed = False
 
     def close(self) -> None:
+        self._closed = True
         self.meter.end()
-        for stream in self._streams:
+        for stream in list(self._streams):
             stream.close()
 
     def samples(self, plan: Plan) -> Iterator[Sample]:
@@ -113,6 +117,8 @@ class _Flow:
             for block in blocks:
                 self.meter.samples += len(block.samples)
                 yield block
+                if self._closed:
+                    return
         finally:
             self.close()
 
@@ -121,6 +127,8 @@ class _Flow:
             for piece in pieces:
                 self.meter.samples += 1
                 yield piece.sample
+                if self._closed:
+                    return
         finally:
             self.close()
 
@@ -162,7 +170,8 @@ class _Flow:
         prepared = with_bytes(fused(stages), views=plan.views, to_the_end=False)
         stream = start(_as_it_is, {0: prepared}, self._pool, catch=self._ledger.catches)
         self._streams.append(stream)
-        number = self.meter.watch(stream)
+        resting = self._resting.setdefault(tuple(map(id, stages)), [])
+        number = self.meter.watch(stream, resting.pop() if resting else None)
         under_way: deque[_Lot] = deque()
         errors: list[Exception] = []
         try:
@@ -177,6 +186,8 @@ class _Flow:
                 raise error
         finally:
             stream.close()
+            self._streams.remove(stream)
+            resting.append(number)
 
     def _received(self, stream: Stream[Parcel, Parcel], number: int, lot: _Lot) -> Block:
         begun = time.perf_counter()

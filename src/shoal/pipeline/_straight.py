@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from shoal.abc import Block, Shard, Source, SupportsColumns
 from shoal.errors import StateError
-from shoal.order import Anchor, ElementOrder, Hashes, Ids, Walk, add_to_digests, own_lanes, sample_ids
+from shoal.order import Anchor, ElementOrder, Hashes, Ids, Walk, own_lanes, sample_ids
 from shoal.pipeline._columns import column_batches
+from shoal.pipeline._delivered import Delivered
 from shoal.pipeline._leaves import lengths_of, picked
 from shoal.pipeline._parcel import Parcel, Part
 from shoal.pipeline._rows import ColumnRows, Rows, SampleRows
@@ -39,11 +40,12 @@ class StraightRun(Run):
         super().__init__(setting)
         plan = setting.plan.with_limit()
         assert isinstance(plan.source, Source)
-        shards = plan.source.shards()
+        shards = self._known_shards = plan.source.shards()
         walk = Walk(plan.shuffle, position.epoch, len(shards), plan.lanes, setting.wrap, plan.limit)
         anchor = Anchor(*position.anchors[0]) if position.anchors else None
         self.order = ElementOrder(walk, lengths_of(plan.source), anchor)
-        self._begin(position.lanes)
+        self._delivered = Delivered(own_lanes(setting.part), setting.part.lanes, position.lanes)
+        self._check()
         stages = fused([stage for stage in plan.stages if isinstance(stage, BlockStage)])
         chain = with_bytes(stages, views=plan.views, to_the_end=True)
         self._as_columns = isinstance(plan.source, SupportsColumns) and _are_columns(chain) and not plan.views
@@ -62,11 +64,7 @@ class StraightRun(Run):
 
     def rows(self, slots: Ids) -> Rows:
         found, ids = self._take(len(slots))
-        here = slots[: len(ids)]
-        lanes, indexes = here % self._setting.part.lanes, here // self._setting.part.lanes
-        add_to_digests(self._digests, lanes, ids, here)
-        self._last[lanes] = ids
-        self._counts[lanes] = indexes + 1
+        self._delivered.add(slots[: len(ids)], ids)
         return found
 
     def rows_of_others(self, slots: Ids) -> Rows | None:
@@ -77,7 +75,7 @@ class StraightRun(Run):
         return False
 
     def marks(self) -> Mapping[int, Any]:
-        return _Marks(own_lanes(self._setting.part), self._counts.copy(), self._digests.copy(), self._last.copy())
+        return self._delivered.marks()
 
     def anchors(self, slot: int, marks: Mapping[int, Any]) -> tuple[Any, ...]:
         # What lanes delivered last is looked at again, to tell whether the order is still the same.
@@ -86,7 +84,8 @@ class StraightRun(Run):
         return (list(self.order.anchor(min([slot, *delivered]))),)
 
     def digests(self) -> list[int]:
-        return self._digests[list(own_lanes(self._setting.part))].tolist()  # type: ignore[no-any-return]
+        _, digests, _ = self._delivered.totals()
+        return digests[list(own_lanes(self._setting.part))].tolist()  # type: ignore[no-any-return]
 
     def close(self) -> None:
         super().close()
@@ -94,17 +93,13 @@ class StraightRun(Run):
         self._ready.clear()
         self._wanted = iter(())
 
-    def _begin(self, marks: Mapping[int, Any] | None) -> None:
-        lanes = self._setting.part.lanes
-        self._digests, self._last = np.zeros(lanes, np.uint64), np.zeros(lanes, np.uint64)
-        self._counts = np.zeros(lanes, np.int64)
-        for lane in own_lanes(self._setting.part) if marks else ():
-            assert marks is not None
-            self._counts[lane], self._digests[lane], self._last[lane] = marks[lane]
-        delivered = np.flatnonzero(self._counts)
+    def _check(self) -> None:
+        """Make sure that what lanes delivered last is still where it was."""
+        counts, _, last = self._delivered.totals()
+        delivered = np.flatnonzero(counts)
         if len(delivered):
-            found = self.order.locate((self._counts[delivered] - 1) * lanes + delivered)
-            wrong = delivered[sample_ids(found, 0) != self._last[delivered]]
+            found = self.order.locate((counts[delivered] - 1) * len(counts) + delivered)
+            wrong = delivered[sample_ids(found, 0) != last[delivered]]
             if len(wrong):
                 raise StateError(CHANGED.format(lane=wrong[0]))
 
@@ -147,10 +142,11 @@ class StraightRun(Run):
             self._grain = int(min(max(_GRAIN_SECONDS * len(ids) / max(seconds, 1e-9), 1), BLOCK))
             self._ready.append((SampleRows(list(parcel.parts[0].block.samples)), ids))
             return True
-        self._rows_ahead = max(min(4 * len(ids), _COLUMN_ROWS, _COLUMN_BYTES * len(ids) // max(parcel.nbytes, 1)), 1)
+        nbytes = parcel.nbytes
+        self._rows_ahead = max(min(4 * len(ids), _COLUMN_ROWS, _COLUMN_BYTES * len(ids) // max(nbytes, 1)), 1)
         at = 0
         for columns, count in parcel.batches:
-            self._ready.append((ColumnRows(columns, count), ids[at : at + count]))
+            self._ready.append((ColumnRows(columns, count, nbytes * count // len(ids)), ids[at : at + count]))
             at += count
         return True
 
@@ -214,33 +210,19 @@ class StraightRun(Run):
             found = self.order.locate(slots)
             there = found.shards >= 0
             ids, count = sample_ids(found, 0), int(there.sum())
-            wanted = _Wanted(found.shards[:count], found.offsets[:count], ids[:count], batches[:count])
+            known = self._known_shards
+            wanted = _Wanted(known, found.shards[:count], found.offsets[:count], ids[:count], batches[:count])
             yield wanted, not there.all()
             if not there.all():
                 return
             row += rows
 
 
-class _Marks(Mapping[int, Any]):
-    """Where the lanes were; written out when somebody asks, which is seldom."""
-
-    def __init__(self, lanes: Sequence[int], counts: Ids, digests: Hashes, last: Hashes) -> None:
-        self._lanes, self._columns = lanes, (counts, digests, last)
-
-    def __getitem__(self, lane: int) -> list[int]:
-        return [column[lane].item() for column in self._columns]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._lanes)
-
-    def __len__(self) -> int:
-        return len(self._lanes)
-
-
 @dataclass(frozen=True, slots=True)
 class _Wanted:
     """Samples to read: their shards, their places in them, their ids, and which batches they are for."""
 
+    known: Sequence[Shard]
     shards: Ids
     offsets: Ids
     ids: Hashes
@@ -250,12 +232,16 @@ class _Wanted:
     def piece(self, low: int, high: int, rows: NDArray[Any] | None = None) -> _Wanted:
         """Take some of them."""
         here = slice(low, high)
-        return _Wanted(self.shards[here], self.offsets[here], self.ids[here], self.batches[here], rows)
+        return _Wanted(self.known, self.shards[here], self.offsets[here], self.ids[here], self.batches[here], rows)
+
+    def urls(self) -> list[str]:
+        """Name the shards."""
+        return [self.known[number].url for number in self.shards.tolist()]
 
     def joined(self, other: _Wanted) -> _Wanted:
         """Put others behind them."""
         names = ("shards", "offsets", "ids", "batches")
-        return _Wanted(*(np.concatenate([getattr(self, name), getattr(other, name)]) for name in names))
+        return _Wanted(self.known, *(np.concatenate([getattr(self, name), getattr(other, name)]) for name in names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +257,7 @@ class _Reader:
         begun, wanted = time.perf_counter(), parcel.wanted
         parcel.stage = "read"
         if self.columns is not None:
-            sizes = np.unique(wanted.batches, return_counts=True)[1]
+            sizes = np.diff(np.flatnonzero(np.diff(wanted.batches, prepend=-1, append=-1)))
             parcel.batches = column_batches(
                 self.source, self.shards, wanted.shards, wanted.offsets, sizes, self.columns
             )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from shoal.abc import PoolReading, Stream
@@ -142,7 +142,8 @@ class Statistics:
             yield f"# TYPE shoal_stage_{name} {kind}"
             for stage in self.stages:
                 value = getattr(stage, name.removesuffix("_total"))
-                yield f"shoal_stage_{name}{_labels({**labels, 'stage': stage.name, 'mode': stage.mode})} {value}"
+                own = {"stage": stage.name, "mode": stage.mode, "pool": str(stage.pool)}
+                yield f"shoal_stage_{name}{_labels({**labels, **own})} {value}"
 
     def _slowest(self) -> StageStatistics:
         """Find the busiest stage of the busiest pool."""
@@ -194,16 +195,22 @@ class Meter:
     _cpu: float = field(default_factory=time.process_time)
     _streams: list[Stream[Any, Any]] = field(default_factory=list)
     _last: list[Sequence[PoolReading]] = field(default_factory=list)
+    _before: dict[int, Sequence[PoolReading]] = field(default_factory=dict)
     _spent: dict[tuple[int, int, str], list[float]] = field(default_factory=dict)
 
-    def watch(self, stream: Stream[Any, Any]) -> int:
-        """Count what a stream does; gives its number."""
-        self._streams.append(stream)
-        return len(self._streams) - 1
+    def watch(self, stream: Stream[Any, Any], number: int | None = None) -> int:
+        """Count what a stream does; gives its number. It may go on where one that has ended left off."""
+        if number is None:
+            self._streams.append(stream)
+            return len(self._streams) - 1
+        self._before[number] = self._reading(number)
+        self._streams[number] = stream
+        return number
 
     def add(self, stream: int, spent: Sequence[tuple[int, str, float, int]]) -> None:
-        """Add what was done with a parcel of a stream; -1 is whoever asks for samples."""
+        """Add what was done with a parcel of a stream; -1 is whoever asks for samples, and waits for it."""
         for step, name, seconds, samples in spent:
+            self.waited += seconds if stream < 0 else 0.0
             sums = self._spent.setdefault((stream, step, name), [0.0, 0])
             sums[0] += seconds
             sums[1] += samples
@@ -211,7 +218,7 @@ class Meter:
     def end(self) -> None:
         """Stop the clock, and remember how the workers were doing."""
         if self.ended is None:
-            self._last = [stream.readings() for stream in self._streams]
+            self._last = self._readings()
             self.ended = time.perf_counter()
             self._cpu = (time.process_time() - self._cpu) / max(self.ended - self.begun, 1e-9)
 
@@ -219,23 +226,27 @@ class Meter:
         """Read the meter."""
         now = self.ended or time.perf_counter()
         elapsed = max(now - self.begun, 1e-9)
-        readings = self._last if self.ended else [stream.readings() for stream in self._streams]
+        readings = self._last if self.ended else self._readings()
         cpu = self._cpu if self.ended else (time.process_time() - self._cpu) / elapsed
+        spent = dict(self._spent)  # another thread may be adding to it
         stages = [
             self._stage(name, seconds, int(samples), readings, (stream, step), elapsed)
-            for (stream, step, name), (seconds, samples) in [*self._spent.items(), *self._crossings(readings)]
+            for (stream, step, name), (seconds, samples) in [*spent.items(), *_crossings(spent, readings)]
         ]
         waiting = min(self.waited / elapsed, 1.0)
         load = os.getloadavg()[0]
         return Statistics(elapsed, self.samples, self.bytes, waiting, self.skipped, cpu, tuple(stages), load)
 
-    def _crossings(self, readings: list[Sequence[PoolReading]]) -> Iterator[tuple[tuple[int, int, str], list[float]]]:
-        """Say what of the time of processes went into sending samples there and back, and starting them."""
-        for stream, pools in enumerate(readings):
-            for step, pool in enumerate(pools):
-                own = [sums for (*at, _), sums in self._spent.items() if at == [stream, step]]
-                if pool.mode == "process" and own:
-                    yield (stream, step, "to and from processes"), [pool.busy - sum(s[0] for s in own), own[0][1]]
+    def _readings(self) -> list[Sequence[PoolReading]]:
+        return [self._reading(number) for number in range(len(self._streams))]
+
+    def _reading(self, number: int) -> Sequence[PoolReading]:
+        """Tell how the steps of a stream are doing, with what was done before by those it goes on from."""
+        now = self._streams[number].readings()
+        pairs = zip(self._before.get(number, ()), now, strict=False)
+        return [
+            replace(b, done=a.done + b.done, busy=a.busy + b.busy, deaths=a.deaths + b.deaths) for a, b in pairs
+        ] or now
 
     def _stage(
         self,
@@ -252,3 +263,14 @@ class Meter:
         rate, busy = samples / elapsed, min(seconds / (elapsed * max(pool.workers, 1)), 1.0)
         queue = min(pool.waiting / max(2 * pool.workers, 1), 1.0)
         return StageStatistics(name, pool.mode, pool.workers, samples, rate, seconds, busy, queue, pool.deaths, number)
+
+
+def _crossings(
+    spent: Mapping[tuple[int, int, str], list[float]], readings: list[Sequence[PoolReading]]
+) -> Iterator[tuple[tuple[int, int, str], list[float]]]:
+    """Say what of the time of processes went into sending samples there and back, and starting them."""
+    for stream, pools in enumerate(readings):
+        for step, pool in enumerate(pools):
+            own = [sums for (*at, _), sums in spent.items() if at == [stream, step]]
+            if pool.mode == "process" and own:
+                yield (stream, step, "to and from processes"), [pool.busy - sum(s[0] for s in own), own[0][1]]

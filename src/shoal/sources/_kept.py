@@ -48,6 +48,11 @@ class Kept(Generic[T]):
             self._make(name, thing, make)
         return thing.result()
 
+    def __contains__(self, name: Hashable) -> bool:
+        """Tell whether a thing is there, or being made."""
+        with self._locked():
+            return name in self._things
+
     def __reduce__(self) -> tuple[type[Kept[Any]], tuple[int, Callable[[T], int]]]:
         return Kept, (self._limit, self._weigh)
 

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from shoal.abc import Columns, Sample
@@ -22,15 +21,16 @@ from shoal.files import display
 from shoal.sources._columns import column
 from shoal.sources._values import values
 
-__all__ = ["Picked", "RowForm", "Rows"]
+__all__ = ["UNFIT", "Picked", "RowForm", "Rows", "indices"]
 
 T = TypeVar("T")
 
 #: From so many numbers on, a call of Arrow is quicker than Python.
 _MANY = 64
+_DIGITS = 9
 
 #: What pyarrow raises about values that Python cannot hold: text that is not UTF-8, the year 300000.
-_UNFIT = (pa.ArrowException, ValueError, TypeError, ArithmeticError, LookupError)
+UNFIT = (pa.ArrowException, ValueError, TypeError, ArithmeticError, LookupError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +67,14 @@ class RowForm:
         array = batch.column(name)
         try:
             return convert(array)
-        except _UNFIT as error:
+        except UNFIT as error:
             text = f"its values, of type {array.type}, cannot be had in Python: {error}"
             raise DecodeError(text, field=name, shard=display(self.url)) from error
 
     def keys(self, batch: pa.RecordBatch, rows: Sequence[int] | NDArray[np.int64]) -> list[str]:
         """Make the keys of some rows."""
         if self.key is None:
-            begin = f"{self.stem}-"
-            return [begin + number for number in _padded(rows)]
+            return _numbered(f"{self.stem}-", rows)
         found = self.converted(batch, self.key, values)
         if None in found:
             text = f"row {rows[found.index(None)]} has no value here, and so no key"
@@ -83,12 +82,34 @@ class RowForm:
         return [_text(key) for key in found]
 
 
-def _padded(rows: Sequence[int] | NDArray[np.int64]) -> list[str]:
-    """Write numbers with nine digits; Arrow is quick with many."""
+def _numbered(begin: str, rows: Sequence[int] | NDArray[np.int64]) -> list[str]:
+    """Write a word and numbers with nine digits."""
     if len(rows) < _MANY:
-        return [f"{row:09d}" for row in rows]
-    padded: list[str] = pc.utf8_lpad(pa.array(np.asarray(rows, np.int64)).cast(pa.string()), 9, "0").to_pylist()
-    return padded
+        return [f"{begin}{row:09d}" for row in rows]
+    keys: list[str] = _numbered_array(begin, np.asarray(rows, np.int64)).to_pylist()
+    return keys
+
+
+def _numbered_array(begin: str, rows: NDArray[np.int64]) -> pa.Array:
+    """Write a word and numbers with nine digits as Arrow holds text, many at once."""
+    if len(rows) and int(rows.max()) >= 10**_DIGITS:
+        return pa.array([f"{begin}{row:09d}" for row in rows.tolist()], pa.string())
+    word = np.frombuffer(begin.encode("utf-8", "surrogateescape"), np.uint8)
+    text = np.empty((len(rows), len(word) + _DIGITS), np.uint8)
+    text[:, : len(word)] = word
+    rest = rows.astype(np.uint32)
+    for place in range(text.shape[1] - 1, len(word) - 1, -1):
+        tenth = rest // np.uint32(10)
+        text[:, place] = rest - tenth * np.uint32(10) + np.uint32(ord("0"))
+        rest = tenth
+    ends = np.arange(0, text.size + 1, text.shape[1], dtype=np.int32)
+    return pa.StringArray.from_buffers(len(rows), pa.py_buffer(ends), pa.py_buffer(text))
+
+
+def indices(rows: Sequence[int] | NDArray[np.int64]) -> pa.Array:
+    """Give numbers to Arrow. Its own ``pa.array`` asks pandas what they are, and importing that takes a while."""
+    numbers = np.ascontiguousarray(rows, np.int64)
+    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def _text(key: Any) -> str:
@@ -126,7 +147,7 @@ class Rows:
         if rows == run or list(rows) == list(run):
             return self._made(self._batch.slice(run.start - self.first, len(run)), run)
         try:
-            batch = self._batch.take(pa.array(np.asarray(rows, np.int64) - self.first))
+            batch = self._batch.take(indices(np.asarray(rows, np.int64) - self.first))
         except pa.ArrowNotImplementedError:
             # pyarrow cannot pick from all of its newer types, but it can slice them.
             return [sample for row in rows for sample in self.samples(range(row, row + 1))]
@@ -138,7 +159,7 @@ class Rows:
         if int(rows[-1]) - first == count - 1 and (np.diff(rows) == 1).all():
             return Picked(self._batch.slice(first - self.first, count), rows, self._form)
         try:
-            return Picked(self._batch.take(pa.array(rows - self.first)), rows, self._form)
+            return Picked(self._batch.take(indices(rows - self.first)), rows, self._form)
         except pa.ArrowNotImplementedError:
             return None
 
@@ -157,6 +178,20 @@ class Picked:
     rows: NDArray[np.int64]
     form: RowForm
 
+    def keyed(self) -> pa.RecordBatch | None:
+        """Give the rows with their keys as a column in front; None where these are not plain text."""
+        form = self.form
+        if "__key__" in form.fields:
+            return None
+        if form.key is None:
+            keys = _numbered_array(f"{form.stem}-", self.rows)
+        else:
+            keys = self.batch.column(form.key)
+            if not pa.types.is_string(keys.type) or keys.null_count:
+                return None
+        columns = [keys, *(self.batch.column(name) for name in form.fields)]
+        return pa.RecordBatch.from_arrays(columns, ["__key__", *form.fields])
+
     def columns(self) -> Columns | None:
         """Make columns of them, as a batch has them; None where a type is none whose values are known beforehand."""
         columns: Columns = {}
@@ -171,7 +206,7 @@ class Picked:
     def joined(cls, parts: Sequence[Picked], order: NDArray[np.int64]) -> Picked | None:
         """Put the rows of several parts into an order; None where pyarrow cannot."""
         try:
-            table = pa.Table.from_batches([part.batch for part in parts]).take(pa.array(order)).combine_chunks()
+            table = pa.Table.from_batches([part.batch for part in parts]).take(indices(order)).combine_chunks()
         except pa.ArrowNotImplementedError:
             return None
         # More than 2 GiB of text or bytes do not fit into one batch.

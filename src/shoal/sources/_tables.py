@@ -46,6 +46,9 @@ _GROUP_PIECE_BYTES = 256 * 2**20
 _KEPT_BYTES = 2**30
 _OPEN_FILES = 128
 
+#: Groups decoded at once, where many are needed.
+_DECODERS = 8
+
 #: Footers read at once: each is some requests, and a dataset may have thousands of files.
 _FOOTERS = 16
 
@@ -199,15 +202,42 @@ class TableSource(Source):
         file = self._file(shard.url)
         if file.bounds is None or not len(indices):
             return None
-        length = self._picked_length(shard)
-        if int(indices.min()) < 0 or int(indices.max()) >= length:
-            raise _no_such_sample(shard, int(indices[(indices < 0) | (indices >= length)][0]), length)
-        rows = shard.start + indices * shard.step
+        rows = self._rows_at(shard, indices)
         parts, places = [], []
         for piece, here in self._homes(shard.url, file, rows):
             parts.append(piece.picked(rows if here is None else rows[here]))
             places.append(here)
         return _joined_columns(parts, places)
+
+    def take_batches(
+        self,
+        shards: Sequence[Shard],
+        numbers: NDArray[np.int64],
+        offsets: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+    ) -> list[Columns] | None:
+        """Read samples of several shards as batches of so many, each as `take_columns` gives it; None as there."""
+        order = np.lexsort((offsets, numbers))
+        runs = np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1) if len(order) else []
+        wanted = [shards[int(numbers[here[0]])] for here in runs]
+        self._decode_groups(wanted)
+        parts: list[Picked] = []
+        places: list[NDArray[np.int64]] = []
+        for shard, here in zip(wanted, runs, strict=True):
+            file, rows = self._file(shard.url), self._rows_at(shard, offsets[here])
+            if file.bounds is None:
+                return None
+            for piece, some in self._homes(shard.url, file, rows):
+                picked = piece.picked(rows if some is None else rows[some])
+                if picked is None:
+                    return None
+                parts.append(picked)
+                places.append(here if some is None else here[some])
+        if not parts:
+            return None
+        from shoal.sources._batches import cut_into_batches  # brings pyarrow, which is here by now
+
+        return cut_into_batches(parts, places, sizes)
 
     def size(self, shard: Shard) -> int | None:
         """Give the bytes of a shard in its file, of columns that are read where the footer tells, or its share of them.
@@ -268,6 +298,26 @@ class TableSource(Source):
             inner = rows if here is None else rows[here]
             for number, place in _parted([piece.first for piece in pieces], inner):
                 yield pieces[number], place if here is None else here if place is None else here[place]
+
+    def _decode_groups(self, shards: Sequence[Shard]) -> None:
+        """Decode the groups that shards lie in, several at a time, if more than one is not there yet."""
+        wanted = [
+            (shard.url, file, group)
+            for shard in shards
+            if (file := self._file(shard.url)).bounds is not None
+            for group in _groups(file.bounds, shard.start, shard.stop)
+            if (shard.url, group) not in self._groups
+        ]
+        if len(wanted) > 1:
+            with ThreadPoolExecutor(min(os.cpu_count() or 1, _DECODERS), thread_name_prefix="shoal-groups") as pool:
+                list(pool.map(lambda place: self._group(*place), wanted))
+
+    def _rows_at(self, shard: Shard, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Give the rows of a file that are at positions of a shard."""
+        length = self._picked_length(shard)
+        if int(indices.min()) < 0 or int(indices.max()) >= length:
+            raise _no_such_sample(shard, int(indices[(indices < 0) | (indices >= length)][0]), length)
+        return shard.start + indices * shard.step
 
     def _picked_length(self, shard: Shard) -> int:
         """Count the samples that can be picked: a shard may name more rows than there are."""

@@ -8,7 +8,7 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Sequence
-from threading import Lock
+from threading import Event, Lock, current_thread
 from typing import Any
 
 from shoal import settings
@@ -88,7 +88,7 @@ class CrewStream(Stream[Any, Any]):
         self._memory, self._stall = memory, settings.current().stall
         self._live: deque[Load] = deque()
         self._typical: int | None = None
-        self._owner = os.getpid()
+        self._owner, self._closed = os.getpid(), False
         self._adapted, self._waited = time.perf_counter(), 0.0
         # When nobody holds the stream any more, or at the end of the program, if nobody has closed it before.
         self._end = weakref.finalize(self, _dismiss, self._crews, self._owner)
@@ -141,6 +141,7 @@ class CrewStream(Stream[Any, Any]):
     def close(self) -> None:
         left = list(self._live)
         self._live.clear()
+        self._closed = True
         self._end()
         for load in left:
             load.arrive()
@@ -152,6 +153,8 @@ class CrewStream(Stream[Any, Any]):
         if self._owner != os.getpid():
             raise StateError("this run belongs to the process that forked this one: begin a new one here")
         if not self._end.alive:
+            if not self._closed and current_thread().daemon:
+                Event().wait()  # the program has ended, and daemons do not live to tell
             raise StateError("this run has been closed")
 
     def _await(self, load: Load) -> None:
