@@ -12,7 +12,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -248,9 +248,10 @@ def descendants_of(group: int) -> list[int]:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(
+    ("way", "mode"), [*product(WAYS, ["thread"]), ("run", "process"), ("behind a batch", "process")]
+)
 def test_a_program_ends_in_the_middle_of_an_epoch(way: str, mode: str, name: str) -> None:
-    if (mode == "process" and way == "lanes") or (name == "fails" and way != "run"):
-        pytest.skip("is like the others")
     rest, code = PROGRAMS[name]
     done = run_script(program(rest), arguments=[mode, way])
     assert done.returncode == code, done.stderr
@@ -309,10 +310,10 @@ def test_a_fork_in_the_middle_disturbs_nobody(mode: str, way: str, leave: str) -
         pid = os.fork()
         if not pid:
             sys.exit(child())
-        for _ in range(500):
+        for _ in range(150):
             next(samples)
         _, status = os.waitpid(pid, 0)
-        for _ in range(500):
+        for _ in range(150):
             next(samples)
         assert len(held().children) == (2 if mode == "process" else 0)
         print(os.waitstatus_to_exitcode(status))

@@ -367,6 +367,36 @@ def test_an_error_comes_behind_the_samples_before_it(options: dict[str, Any]) ->
     assert any("at sample 'k63' of shard memory-3" in each for each in caught.value.__notes__)
 
 
+@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize("make", [numbers, forward])
+def test_an_error_comes_behind_the_batches_that_do_not_need_its_block(make: Any, workers: int) -> None:
+    def refuse(sample: Sample) -> Sample:
+        if sample["n"] == 1500:
+            raise ValueError("1500 is too many")
+        return sample
+
+    expected, got = make(2000).loader(10, workers=0), []
+    with pytest.raises(ValueError, match="1500 is too many"):
+        got.extend(make(2000).map(refuse).loader(10, workers=workers))
+    assert same(got, list(islice(expected, len(got))))
+    assert 100 < len(got) <= 150
+
+
+def test_an_error_behind_a_batch_comes_when_it_is_needed() -> None:
+    def refuse(batch: Sample) -> Sample:
+        if 900 in batch["n"].tolist():
+            raise ValueError("900 is too many")
+        return batch
+
+    counts = []
+    for workers in (0, 3):
+        batches = []
+        with pytest.raises(ValueError, match="900 is too many"):
+            batches.extend(numbers(2000).batch(3).map(refuse).loader(4, workers=workers))
+        counts.append(len(batches))
+    assert counts[0] == counts[1] > 0
+
+
 @pytest.mark.parametrize("options", [{"workers": 0}, {"workers": 2}, {"workers": 1, "mode": "process"}], ids=str)
 def test_errors_of_the_one_who_decides_about_errors_end_the_run(options: dict[str, Any]) -> None:
     def refuse(sample: Sample) -> Sample:

@@ -172,7 +172,7 @@ def test_memory_bounds_what_is_under_way(start: Any, size: int, memory: int, fit
     for number, goods in enumerate(results(stream, list(map(Goods, range(60))))):
         assert goods.number == number
         if number == 1:  # what nobody could know before the first had been made, has been used
-            wait_until(lambda: all(load.nbytes is not None for load in stream._live))
+            wait_until(lambda: all(load.arrived for load in stream._live))
             store.most = 0
         most = max(most, len(stream) + 1)
         time.sleep(0.001)
@@ -180,6 +180,24 @@ def test_memory_bounds_what_is_under_way(start: Any, size: int, memory: int, fit
     assert store.most <= max(memory, size) * MB
     if memory >= size * 17:
         assert most >= fit - 1
+
+
+def test_what_is_small_before_the_last_step_counts_as_what_it_becomes(start: Any) -> None:
+    let_go = threading.Semaphore(1)
+
+    def grow(goods: Goods) -> Goods:
+        let_go.acquire(timeout=30)
+        return Goods(goods.number, 10 * MB)
+
+    stream = start(step(as_it_is, 2), step(grow, 4), memory=35 * MB)
+    stream.put(Goods(0))
+    assert stream.get().nbytes == 10 * MB
+    while not stream.full:
+        stream.put(Goods(1 + len(stream)))
+        time.sleep(0.05)  # the first step is soon done
+    assert len(stream) == 3
+    let_go.release(3)
+    assert [stream.get().number for _ in range(3)] == [1, 2, 3]
 
 
 def test_before_anything_is_known_about_their_size_there_is_one_parcel_for_each_worker(start: Any) -> None:

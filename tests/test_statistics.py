@@ -9,6 +9,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 
 from shoal.abc import Block, PoolReading, Sample, Shard
+from shoal.pipeline import mix
 from shoal.pipeline.statistics import Meter, StageStatistics, Statistics
 from support.engine import by_value, forward, numbers, run_script
 from support.lane_sources import ForwardSource, MemorySource
@@ -75,6 +77,8 @@ def test_other_advice_follows_from_the_figures(monkeypatch: pytest.MonkeyPatch) 
     assert "storage or the network" in statistics(stage(busy=0.2)).advice
     assert "more than 2 workers" in statistics(stage(busy=0.9)).advice
     assert "all 8 processors" in statistics(stage(busy=0.9, workers=8)).advice
+    crowded = replace(statistics(stage(busy=0.9, workers=8), processors=2.0), load=20.0)
+    assert "other programs" in crowded.advice
 
 
 # What is counted
@@ -248,6 +252,17 @@ def test_statistics_can_be_asked_for_by_another_thread() -> None:
 class _Readings:
     def readings(self) -> list[PoolReading]:
         return [PoolReading("", "process", 1, 0, 1, 0.5)]
+
+
+def test_components_that_begin_again_are_the_same_stages() -> None:
+    run = mix([numbers(10).map(add_one, workers=2), numbers(7).map(nap)], exhausted="wrap").run()
+    assert len(list(islice(run, 200))) == 200
+    found = run.statistics()
+    names = [each.name for each in found.stages]
+    assert len(names) == len(set(names)) + names.count("own()") - 1
+    assert sum(each.samples for each in found.stages if each.name.startswith("map")) >= 200
+    assert len(run._flow._streams) <= 2
+    run.close()
 
 
 def test_the_way_to_processes_is_a_stage_of_its_own() -> None:

@@ -50,7 +50,7 @@ class StraightRun(Run):
         chain = with_bytes(stages, views=plan.views, to_the_end=True)
         self._as_columns = isinstance(plan.source, SupportsColumns) and _are_columns(chain) and not plan.views
         self._fills = None if self._as_columns else _filled(chain, setting)
-        self._grain = min(BLOCK, max(setting.part.batch_size // 4, 4)) if self._fills else BLOCK // 4
+        self._grain = BLOCK if _are_columns(chain) else max(min(setting.part.batch_size, BLOCK) // 4, 4)
         self._rows_ahead = 1
         reader = _Reader(plan.source, shards, chain if self._as_columns else None)
         chain = () if self._as_columns else (Cross(run_salt(plan, position.epoch), first=True), *chain)

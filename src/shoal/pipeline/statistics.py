@@ -193,6 +193,7 @@ class Meter:
     skipped: int = 0
     ended: float | None = None
     _cpu: float = field(default_factory=time.process_time)
+    _load: float = 0.0
     _streams: list[Stream[Any, Any]] = field(default_factory=list)
     _last: list[Sequence[PoolReading]] = field(default_factory=list)
     _before: dict[int, Sequence[PoolReading]] = field(default_factory=dict)
@@ -219,6 +220,7 @@ class Meter:
         """Stop the clock, and remember how the workers were doing."""
         if self.ended is None:
             self._last = self._readings()
+            self._load = os.getloadavg()[0]
             self.ended = time.perf_counter()
             self._cpu = (time.process_time() - self._cpu) / max(self.ended - self.begun, 1e-9)
 
@@ -234,7 +236,7 @@ class Meter:
             for (stream, step, name), (seconds, samples) in [*spent.items(), *_crossings(spent, readings)]
         ]
         waiting = min(self.waited / elapsed, 1.0)
-        load = os.getloadavg()[0]
+        load = self._load if self.ended else os.getloadavg()[0]
         return Statistics(elapsed, self.samples, self.bytes, waiting, self.skipped, cpu, tuple(stages), load)
 
     def _readings(self) -> list[Sequence[PoolReading]]:

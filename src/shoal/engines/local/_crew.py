@@ -19,15 +19,18 @@ __all__ = ["Crew", "Load"]
 class Load:
     """A parcel on its way, and a gate that opens when it has come to its end."""
 
-    __slots__ = ("error", "gate", "nbytes", "parcel")
+    __slots__ = ("arrived", "error", "gate", "nbytes", "parcel")
 
     def __init__(self, parcel: Any, gate: Lock) -> None:
         self.parcel, self.gate = parcel, gate
         self.error: BaseException | None = None
         self.nbytes: int | None = None
+        """What it weighs after the last step that it has passed; the next one may make more of it."""
+        self.arrived = False
 
     def arrive(self) -> None:
         """Open the gate; it may be open already, because the stream was closed."""
+        self.arrived = True
         with suppress(RuntimeError):
             self.gate.release()
 

@@ -107,11 +107,12 @@ class CrewStream(Stream[Any, Any]):
         live = len(self._live)
         if live >= self.capacity:
             return True
-        known = [load.nbytes for load in self._live if load.nbytes is not None]
-        typical = max(known, default=self._typical)
+        done = [load.nbytes or 0 for load in self._live if load.arrived]
+        typical = max(done, default=self._typical)
         if typical is None:  # nobody knows yet how large they are: as many as can be worked on
             return live >= self._crews[0].most
-        return live > 0 and sum(known) + (live - len(known) + 1) * typical > self._memory
+        coming = [max(load.nbytes or 0, typical) for load in self._live if not load.arrived]
+        return live > 0 and sum(done) + sum(coming) + typical > self._memory
 
     def put(self, parcel: Any) -> None:
         self._check()
