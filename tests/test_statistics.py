@@ -259,7 +259,7 @@ def test_components_that_begin_again_are_the_same_stages() -> None:
     assert len(list(islice(run, 200))) == 200
     found = run.statistics()
     names = [each.name for each in found.stages]
-    assert len(names) == len(set(names)) + names.count("own()") - 1
+    assert len(names) == len(set(names)) + names.count("copy") - 1
     assert sum(each.samples for each in found.stages if each.name.startswith("map")) >= 200
     assert len(run._flow._streams) <= 2
     run.close()

@@ -49,7 +49,7 @@ class Pool:
                 return -1, -1
             case int(number):
                 return number, number
-            case (int(low), int(high)):
+            case (int(low), int(high)) if not isinstance(low, bool):
                 return low, high
         return -1, -1
 

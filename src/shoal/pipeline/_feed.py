@@ -18,7 +18,7 @@ import numpy as np
 from shoal.abc import Block, Stream
 from shoal.pipeline._leaves import Cursor, Draw, Leaf
 from shoal.pipeline._parcel import Outputs, Parcel, Part
-from shoal.pipeline._steps import BLOCK
+from shoal.pipeline._steps import BLOCK, fitting
 from shoal.pipeline.ledger import Failure, Ledger
 from shoal.pipeline.statistics import Meter
 
@@ -99,9 +99,16 @@ class Feed:
     """The channels of all leaves, served through one stream of work."""
 
     def __init__(
-        self, leaves: Sequence[Leaf], stream: Stream[Parcel, Parcel], meter: Meter, ledger: Ledger, epoch: int
+        self,
+        leaves: Sequence[Leaf],
+        stream: Stream[Parcel, Parcel],
+        memory: int,
+        meter: Meter,
+        ledger: Ledger,
+        epoch: int,
     ) -> None:
         self._leaves, self._stream = leaves, stream
+        self._memory, self._block = memory, BLOCK
         self._meter, self._number = meter, meter.watch(stream)
         self._ledger, self._epoch, self._seen = ledger, epoch, 0
         self._todo: deque[Channel] = deque()
@@ -186,6 +193,7 @@ class Feed:
         self._meter.waited += time.perf_counter() - begun
         self._meter.add(self._number, parcel.spent)
         results: list[Outputs] = [[]] * sum(len(part.places) for part in parcel.parts)
+        self._block = min(fitting(parcel, len(results), self._memory, self._stream.capacity), BLOCK)
         for part in parcel.parts:
             for place, outputs in zip(part.places, part.outputs(), strict=True):
                 results[place] = outputs
@@ -201,7 +209,7 @@ class Feed:
 
     def _draws(self) -> list[tuple[Channel, Draw]]:
         block: list[tuple[Channel, Draw]] = []
-        while self._todo and len(block) < BLOCK:
+        while self._todo and len(block) < self._block:
             channel = self._todo.popleft()
             if not channel.is_open:
                 continue

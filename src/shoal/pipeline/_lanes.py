@@ -16,7 +16,7 @@ from shoal.pipeline._rows import Rows, SampleRows
 from shoal.pipeline._run import CHANGED, Run, Setting
 from shoal.pipeline._segments import CalledSegment, PooledSegment, Segment
 from shoal.pipeline._state import Position
-from shoal.pipeline._steps import fused, start
+from shoal.pipeline._steps import fused, share_of_memory, start
 from shoal.pipeline.stages import BlockStage
 
 __all__ = ["LaneRun"]
@@ -61,8 +61,10 @@ class LaneRun(Run):
             leaf.own(lanes, len(program.leaves))
         chains = dict(enumerate(program.chains))
         waits = any(leaf.source.waits for leaf in program.leaves)
-        stream = start(Reader(), chains, setting.pool, catch=setting.ledger.catches, waits=waits)
-        self._feed = Feed(program.leaves, stream, self.meter, setting.ledger, position.epoch)
+        self._memory = share_of_memory(program.plan.streams)
+        catch = setting.ledger.catches
+        stream = start(Reader(), chains, setting.pool, catch=catch, memory=self._memory, waits=waits)
+        self._feed = Feed(program.leaves, stream, self._memory, self.meter, setting.ledger, position.epoch)
         self._segments: dict[Any, Segment] = {}
         self._lanes = {lane: self._lane(program, lane) for lane in lanes}
         if position.lanes is not None:
@@ -122,7 +124,7 @@ class LaneRun(Run):
             if pool.bounds == (0, 0) and all(stage.pool is None for stage in stages):
                 self._segments[key] = CalledSegment(stages, salt, self.meter, fail)
             else:
-                self._segments[key] = PooledSegment(fused(stages), salt, pool, self.meter, fail, lanes)
+                self._segments[key] = PooledSegment(fused(stages), salt, pool, self.meter, fail, lanes, self._memory)
         return self._segments[key]
 
     def _places(self, lane: int, mark: Mark) -> Iterator[tuple[int, int, Cursor]]:

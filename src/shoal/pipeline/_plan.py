@@ -106,6 +106,13 @@ class Plan:
         return {"wrap": True, "drop": any(endless), "stop": all(endless)}[self.source.exhausted]
 
     @property
+    def streams(self) -> int:
+        """How many runs of stages there are, here and in the components, at most: they share the memory of a run."""
+        kinds = [isinstance(stage, BlockStage) for stage in self.stages]
+        runs = sum(here and not before for before, here in zip([False, *kinds], kinds, strict=False))
+        return max(runs + sum(plan.streams for plan in self.components), 1)
+
+    @property
     def components(self) -> tuple[Plan, ...]:
         """The plans of the mixture, if it is one."""
         return self.source.components if isinstance(self.source, Mixture) else ()

@@ -85,9 +85,10 @@ class PooledSegment(Segment):
         meter: Meter,
         fail: Callable[[Failure], None] | None,
         lanes: int,
+        memory: int,
     ) -> None:
         self._salt, self._meter, self._fail = salt, meter, fail
-        self._stream = start(_as_it_is, {0: stages}, pool, catch=fail is not None, ahead=lanes)
+        self._stream = start(_as_it_is, {0: stages}, pool, catch=fail is not None, memory=memory, ahead=lanes)
         self._number = meter.watch(self._stream)
         self._tickets: deque[Ticket] = deque()
         self.ahead = max(self._stream.capacity // lanes, 1)

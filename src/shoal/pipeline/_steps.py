@@ -16,7 +16,7 @@ from shoal.pipeline._parcel import Parcel, Part
 from shoal.pipeline.ledger import Failure
 from shoal.pipeline.stages import BlockStage, FillStage, Own, Select, describe
 
-__all__ = ["BLOCK", "Chain", "Cross", "fused", "start", "through", "with_bytes"]
+__all__ = ["BLOCK", "Chain", "Cross", "fitting", "fused", "share_of_memory", "start", "through", "with_bytes"]
 
 #: Samples that travel together, where nothing speaks for fewer.
 BLOCK = 64
@@ -44,6 +44,7 @@ def start(
     pool: Pool,
     *,
     catch: bool,
+    memory: int,
     waits: bool = False,
     ahead: int = 1,
 ) -> Stream[Parcel, Parcel]:
@@ -73,7 +74,17 @@ def start(
     for number, treat in enumerate(treats, len(steps) - len(treats)):
         treat.step = number
     engine: Engine = registry.load("engine", "local")()
-    return engine.stream(steps, memory=settings.current().memory, ahead=ahead)
+    return engine.stream(steps, memory=memory, ahead=ahead)
+
+
+def share_of_memory(streams: int) -> int:
+    """Give the bytes that each of several streams of a run may hold."""
+    return settings.current().memory // streams
+
+
+def fitting(parcel: Parcel, count: int, memory: int, capacity: int) -> int:
+    """Say how many samples like those of a parcel a parcel may have, if there are as many of them as there may be."""
+    return max(memory // (2 * capacity) * count // max(parcel.nbytes, 1), 1)
 
 
 def fused(stages: Sequence[BlockStage]) -> tuple[BlockStage, ...]:
@@ -110,7 +121,7 @@ class Treat:
     """Takes parcels through neighbouring stages; runs in a worker, which may be another process."""
 
     def __init__(self, stages: Mapping[int, tuple[BlockStage, ...]], catch: bool) -> None:
-        self._stages = {leaf: [(describe(stage), stage) for stage in some] for leaf, some in stages.items()}
+        self._stages = {leaf: [(_name(stage), stage) for stage in some] for leaf, some in stages.items()}
         self._catch = catch
         self.step = 0
         """Which step of its stream it is."""
@@ -199,6 +210,10 @@ class _Both:
 
     def __call__(self, parcel: Parcel) -> Parcel:
         return self.treat(self.read(parcel))
+
+
+def _name(stage: BlockStage) -> str:
+    return "copy" if isinstance(stage, Own) else describe(stage)
 
 
 def _step(treat: Treat, pool: Pool) -> Step:

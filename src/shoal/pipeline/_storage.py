@@ -16,7 +16,7 @@ from shoal.abc import Block, Pool, Sample, Source, Stream
 from shoal.order import Located, Mixing, combine_one, derive, sample_ids
 from shoal.pipeline._parcel import Parcel, Part, weight
 from shoal.pipeline._plan import Mixture, Plan
-from shoal.pipeline._steps import BLOCK, fused, start, with_bytes
+from shoal.pipeline._steps import BLOCK, fused, share_of_memory, start, with_bytes
 from shoal.pipeline.gather import LaneStage, Piece, Take
 from shoal.pipeline.ledger import Ledger
 from shoal.pipeline.stages import BlockStage, Stage
@@ -58,7 +58,7 @@ class StorageRun(Iterator[Sample]):
     def __init__(self, plan: Plan, pool: Pool, ledger: Ledger) -> None:
         self.ledger = ledger
         """The samples that were skipped."""
-        self._flow = _Flow(pool, ledger)
+        self._flow = _Flow(pool, ledger, share_of_memory(plan.streams))
         self._samples = self._flow.samples(plan)
 
     def __iter__(self) -> Iterator[Sample]:
@@ -86,9 +86,9 @@ class StorageRun(Iterator[Sample]):
 class _Flow:
     """What a run in storage order is made of; it does not know who iterates, so that leaving is ending."""
 
-    def __init__(self, pool: Pool, ledger: Ledger) -> None:
+    def __init__(self, pool: Pool, ledger: Ledger, memory: int) -> None:
         keep_freed_memory()
-        self._pool, self._ledger = pool, ledger
+        self._pool, self._ledger, self._memory = pool, ledger, memory
         self.meter = Meter()
         self._streams: list[Stream[Parcel, Parcel]] = []
         self._resting: dict[tuple[int, ...], list[int]] = {}
@@ -168,7 +168,7 @@ class _Flow:
                 yield lot.block
             return
         prepared = with_bytes(fused(stages), views=plan.views, to_the_end=False)
-        stream = start(_as_it_is, {0: prepared}, self._pool, catch=self._ledger.catches)
+        stream = start(_as_it_is, {0: prepared}, self._pool, catch=self._ledger.catches, memory=self._memory)
         self._streams.append(stream)
         resting = self._resting.setdefault(tuple(map(id, stages)), [])
         number = self.meter.watch(stream, resting.pop() if resting else None)

@@ -21,7 +21,7 @@ from shoal.pipeline._parcel import Parcel, Part
 from shoal.pipeline._rows import ColumnRows, Rows, SampleRows
 from shoal.pipeline._run import CHANGED, Run, Setting
 from shoal.pipeline._state import Position
-from shoal.pipeline._steps import BLOCK, Cross, fused, start, with_bytes
+from shoal.pipeline._steps import BLOCK, Cross, fitting, fused, share_of_memory, start, with_bytes
 from shoal.pipeline._storage import run_salt
 from shoal.pipeline.stages import BlockStage, FillStage, Own, Select
 
@@ -56,7 +56,10 @@ class StraightRun(Run):
         chain = () if self._as_columns else (Cross(run_salt(plan, position.epoch), first=True), *chain)
         ahead = 2 * -(-setting.part.batch_size // self._grain) + 1 if self._fills else 1
         waits = plan.source.waits
-        self._stream = start(reader, {0: chain}, setting.pool, catch=False, waits=waits, ahead=ahead)
+        self._memory = share_of_memory(1)
+        self._stream = start(
+            reader, {0: chain}, setting.pool, catch=False, memory=self._memory, waits=waits, ahead=ahead
+        )
         self._number = self.meter.watch(self._stream)
         self._wanted = self._pieces(position.slot, position.step)
         self._sent: deque[Hashes] = deque()
@@ -139,7 +142,8 @@ class StraightRun(Run):
         ids = self._sent.popleft()
         if parcel.batches is None:
             seconds = sum(spent[2] for spent in parcel.spent)
-            self._grain = int(min(max(_GRAIN_SECONDS * len(ids) / max(seconds, 1e-9), 1), BLOCK))
+            fits = fitting(parcel, len(ids), self._memory, self._stream.capacity)
+            self._grain = int(min(max(_GRAIN_SECONDS * len(ids) / max(seconds, 1e-9), 1), fits, BLOCK))
             self._ready.append((SampleRows(list(parcel.parts[0].block.samples)), ids))
             return True
         nbytes = parcel.nbytes
