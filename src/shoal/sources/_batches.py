@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 
 from shoal.abc import Columns
 from shoal.sources._columns import column
-from shoal.sources._rows import UNFIT, Picked, indices
+from shoal.sources._rows import UNFIT, indices
 
 __all__ = ["cut_into_batches"]
 
 
 def cut_into_batches(
-    parts: Sequence[Picked], places: Sequence[NDArray[np.int64]], sizes: NDArray[np.int64]
+    parts: Sequence[pa.RecordBatch], places: Sequence[NDArray[np.int64]], sizes: NDArray[np.int64]
 ) -> list[Columns] | None:
-    """Put the rows of all parts to their places, and cut them into batches of so many.
+    """Put the rows of all parts, keys in front, to their places, and cut them into batches of so many.
 
     None where that cannot be done at once: files differ in their columns, or values cannot be had in Python, which is
     said better by whoever looks at them one by one.
@@ -26,12 +26,10 @@ def cut_into_batches(
     order = np.concatenate(places)
     where = np.empty_like(order)
     where[order] = np.arange(len(order))
-    keyed = [part.keyed() for part in parts]
-    schemas = {batch.schema if batch is not None else None for batch in keyed}
-    if len(schemas) != 1 or None in schemas:
+    if any(part.schema != parts[0].schema for part in parts[1:]):
         return None
     try:
-        found = pa.Table.from_batches(keyed).take(indices(where)).combine_chunks().to_batches()
+        found = pa.Table.from_batches(parts).take(indices(where)).combine_chunks().to_batches()
         return _cut(found[0], sizes) if len(found) == 1 else None
     except (pa.ArrowNotImplementedError, *UNFIT):
         return None

@@ -28,6 +28,8 @@ T = TypeVar("T")
 #: From so many numbers on, a call of Arrow is quicker than Python.
 _MANY = 64
 _DIGITS = 9
+#: Rows that lie side by side are sliced if there are so many, and picked one by one if not.
+_STRETCH = 32
 
 #: What pyarrow raises about values that Python cannot hold: text that is not UTF-8, the year 300000.
 UNFIT = (pa.ArrowException, ValueError, TypeError, ArithmeticError, LookupError)
@@ -133,6 +135,7 @@ class Rows:
         self._form = form
         self.first = first
         self.stop = first + int(batch.num_rows)
+        self._keyed: pa.RecordBatch | None = None
 
     @property
     def nbytes(self) -> int:
@@ -163,6 +166,37 @@ class Rows:
         except pa.ArrowNotImplementedError:
             return None
 
+    def picked_with_keys(self, rows: NDArray[np.int64]) -> list[pa.RecordBatch] | None:
+        """Pick some of the rows, with their keys as the first column; None where these are not plain text.
+
+        Long stretches of rows are not copied.
+        """
+        if self._keyed is None:
+            self._keyed = self._with_keys()
+        if self._keyed is None:
+            return None
+        begins = np.flatnonzero(np.diff(rows, prepend=rows[0] - 2) != 1)
+        if len(begins) * _STRETCH <= len(rows):
+            lengths = np.diff(begins, append=len(rows)).tolist()
+            return [self._keyed.slice(*run) for run in zip((rows[begins] - self.first).tolist(), lengths, strict=True)]
+        try:
+            return [self._keyed.take(indices(rows - self.first))]
+        except pa.ArrowNotImplementedError:
+            return None
+
+    def _with_keys(self) -> pa.RecordBatch | None:
+        form = self._form
+        if "__key__" in form.fields:
+            return None
+        if form.key is None:
+            keys = _numbered_array(f"{form.stem}-", np.arange(self.first, self.stop))
+        else:
+            keys = self._batch.column(form.key)
+            if not pa.types.is_string(keys.type) or keys.null_count:
+                return None
+        columns = [keys, *(self._batch.column(name) for name in form.fields)]
+        return pa.RecordBatch.from_arrays(columns, ["__key__", *form.fields])
+
     def _made(self, batch: pa.RecordBatch, rows: Sequence[int]) -> list[Sample]:
         form = self._form
         columns = [form.converted(batch, name, values) for name in form.fields]
@@ -177,20 +211,6 @@ class Picked:
     batch: pa.RecordBatch
     rows: NDArray[np.int64]
     form: RowForm
-
-    def keyed(self) -> pa.RecordBatch | None:
-        """Give the rows with their keys as a column in front; None where these are not plain text."""
-        form = self.form
-        if "__key__" in form.fields:
-            return None
-        if form.key is None:
-            keys = _numbered_array(f"{form.stem}-", self.rows)
-        else:
-            keys = self.batch.column(form.key)
-            if not pa.types.is_string(keys.type) or keys.null_count:
-                return None
-        columns = [keys, *(self.batch.column(name) for name in form.fields)]
-        return pa.RecordBatch.from_arrays(columns, ["__key__", *form.fields])
 
     def columns(self) -> Columns | None:
         """Make columns of them, as a batch has them; None where a type is none whose values are known beforehand."""

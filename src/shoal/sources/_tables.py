@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -184,7 +184,8 @@ class TableSource(Source):
 
         A group is decoded once and kept for the calls to come, as long as those that are kept have less than 1 GiB.
         """
-        file, length = self._file(shard.url), self._picked_length(shard)
+        file = self._file(shard.url)
+        length = self._picked_length(shard, file)
         wrong = next((index for index in indices if not 0 <= index < length), None)
         if wrong is not None:
             raise _no_such_sample(shard, wrong, length)
@@ -202,7 +203,7 @@ class TableSource(Source):
         file = self._file(shard.url)
         if file.bounds is None or not len(indices):
             return None
-        rows = self._rows_at(shard, indices)
+        rows = self._rows_at(shard, indices, file)
         parts, places = [], []
         for piece, here in self._homes(shard.url, file, rows):
             parts.append(piece.picked(rows if here is None else rows[here]))
@@ -221,17 +222,18 @@ class TableSource(Source):
         runs = np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1) if len(order) else []
         wanted = [shards[int(numbers[here[0]])] for here in runs]
         self._decode_groups(wanted)
-        parts: list[Picked] = []
+        parts: list[Any] = []
         places: list[NDArray[np.int64]] = []
         for shard, here in zip(wanted, runs, strict=True):
-            file, rows = self._file(shard.url), self._rows_at(shard, offsets[here])
+            file = self._file(shard.url)
             if file.bounds is None:
                 return None
+            rows = self._rows_at(shard, offsets[here], file)
             for piece, some in self._homes(shard.url, file, rows):
-                picked = piece.picked(rows if some is None else rows[some])
+                picked = piece.picked_with_keys(rows if some is None else rows[some])
                 if picked is None:
                     return None
-                parts.append(picked)
+                parts += picked
                 places.append(here if some is None else here[some])
         if not parts:
             return None
@@ -312,16 +314,16 @@ class TableSource(Source):
             with ThreadPoolExecutor(min(os.cpu_count() or 1, _DECODERS), thread_name_prefix="shoal-groups") as pool:
                 list(pool.map(lambda place: self._group(*place), wanted))
 
-    def _rows_at(self, shard: Shard, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _rows_at(self, shard: Shard, indices: NDArray[np.int64], file: TableFile) -> NDArray[np.int64]:
         """Give the rows of a file that are at positions of a shard."""
-        length = self._picked_length(shard)
+        length = self._picked_length(shard, file)
         if int(indices.min()) < 0 or int(indices.max()) >= length:
             raise _no_such_sample(shard, int(indices[(indices < 0) | (indices >= length)][0]), length)
         return shard.start + indices * shard.step
 
-    def _picked_length(self, shard: Shard) -> int:
+    def _picked_length(self, shard: Shard, file: TableFile) -> int:
         """Count the samples that can be picked: a shard may name more rows than there are."""
-        length, bounds = self.length(shard), self._file(shard.url).bounds
+        length, bounds = self.length(shard), file.bounds
         return length if bounds is None else min(length, len(range(shard.start, bounds[-1], shard.step)))
 
     def _rows(self, url: str) -> int:
