@@ -88,7 +88,5 @@ def _rounded(size: int) -> int:
 
 
 def _mapped(size: int) -> mmap.mmap:
-    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        memory.madvise(mmap.MADV_HUGEPAGE)  # fewer pages to be cleared and to be found again
-    return memory
+    # Not in huge pages: on a machine whose memory is full of cached files, the system works long to find some.
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

@@ -88,7 +88,7 @@ def _bind(path: str) -> Library:
     return Library(
         init=typed(quick.tj3Init, number, result=handle),
         destroy=typed(quick.tj3Destroy, handle, result=None),
-        read_header=typed(slow.tj3DecompressHeader, handle, pointer, size),
+        read_header=typed(quick.tj3DecompressHeader, handle, pointer, size),
         decompress=typed(slow.tj3Decompress8, handle, pointer, size, pointer, number, number),
         set=typed(quick.tj3Set, handle, number, number),
         get=typed(quick.tj3Get, handle, number),
