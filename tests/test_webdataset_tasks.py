@@ -96,7 +96,7 @@ def test_what_cannot_be_sent_runs_in_threads() -> None:
 
     got = distributed_map_unordered(locked, range(3), workers=2)
     assert {process for process, _ in got} == {os.getpid()}
-    with pytest.raises(PlanError, match=r"locked cannot be sent to another process.*mode='thread'"):
+    with pytest.raises(PlanError, match=r'locked cannot be sent to another process.*mode="thread"'):
         distributed_map_unordered(locked, range(3), mode="process")
 
 

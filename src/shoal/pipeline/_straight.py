@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.abc import Block, Shard, Source, SupportsColumns
+from shoal.abc import Block, Sample, Shard, Source, SupportsColumns
 from shoal.errors import StateError
 from shoal.order import Anchor, ElementOrder, Hashes, Ids, Walk, own_lanes, sample_ids
 from shoal.pipeline._columns import column_batches
@@ -52,13 +52,15 @@ class StraightRun(Run):
         self._fills = None if self._as_columns else _filled(chain, setting)
         self._grain = BLOCK if _are_columns(chain) else max(min(setting.part.batch_size, BLOCK) // 4, 4)
         self._rows_ahead = 1
-        reader = _Reader(plan.source, shards, chain if self._as_columns else None)
+        # Where reading is no more than looking at a map, it is done for a whole batch while the workers are busy.
+        self._reader = _Reader(plan.source, shards, chain if self._as_columns else None)
+        self._reads_ahead = self._fills is not None and not plan.source.waits
         chain = () if self._as_columns else (Cross(run_salt(plan, position.epoch), first=True), *chain)
         ahead = 2 * -(-setting.part.batch_size // self._grain) + 1 if self._fills else 1
         waits = plan.source.waits
         self._memory = share_of_memory(1)
         self._stream = start(
-            reader, {0: chain}, setting.pool, catch=False, memory=self._memory, waits=waits, ahead=ahead
+            self._reader, {0: chain}, setting.pool, catch=False, memory=self._memory, waits=waits, ahead=ahead
         )
         self._number = self.meter.watch(self._stream)
         self._wanted = self._pieces(position.slot, position.step)
@@ -182,11 +184,20 @@ class StraightRun(Run):
         if self._fills is not None and high > low:
             shape, dtype = self._fills
             slab = self._setting.slabs.empty((high - low, *shape), dtype)
+        samples = self._read(found.piece(low, high)) if self._reads_ahead else None
         at = low
         while at < high:
             end = min(at + self._grain, high)
-            yield found.piece(at, end, None if slab is None else slab[at - low : end - low])
+            here = slice(at - low, end - low)
+            rows, some = None if slab is None else slab[here], None if samples is None else samples[here]
+            yield found.piece(at, end, rows, some)
             at = end
+
+    def _read(self, wanted: _Wanted) -> list[Sample]:
+        begun = time.perf_counter()
+        samples = self._reader.samples(wanted)
+        self.meter.add(-1, [(0, "read", time.perf_counter() - begun, len(samples))])
+        return samples
 
     def _grouped(self, found: _Wanted, ends: Ids) -> Iterator[_Wanted]:
         """Put whole batches together."""
@@ -232,11 +243,18 @@ class _Wanted:
     ids: Hashes
     batches: Ids
     rows: NDArray[Any] | None = None
+    """Where the rows of the batch are filled."""
+    samples: list[Sample] | None = None
+    """The samples, if they have been read."""
 
-    def piece(self, low: int, high: int, rows: NDArray[Any] | None = None) -> _Wanted:
+    def piece(
+        self, low: int, high: int, rows: NDArray[Any] | None = None, samples: list[Sample] | None = None
+    ) -> _Wanted:
         """Take some of them."""
-        here = slice(low, high)
-        return _Wanted(self.known, self.shards[here], self.offsets[here], self.ids[here], self.batches[here], rows)
+        at = slice(low, high)
+        return _Wanted(
+            self.known, self.shards[at], self.offsets[at], self.ids[at], self.batches[at], rows=rows, samples=samples
+        )
 
     def urls(self) -> list[str]:
         """Name the shards."""
@@ -244,8 +262,13 @@ class _Wanted:
 
     def joined(self, other: _Wanted) -> _Wanted:
         """Put others behind them."""
-        names = ("shards", "offsets", "ids", "batches")
-        return _Wanted(self.known, *(np.concatenate([getattr(self, name), getattr(other, name)]) for name in names))
+        return _Wanted(
+            self.known,
+            np.concatenate([self.shards, other.shards]),
+            np.concatenate([self.offsets, other.offsets]),
+            np.concatenate([self.ids, other.ids]),
+            np.concatenate([self.batches, other.batches]),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,15 +289,20 @@ class _Reader:
                 self.source, self.shards, wanted.shards, wanted.offsets, sizes, self.columns
             )
         if parcel.batches is None:
-            samples = picked(self.source, self.shards, wanted.shards, wanted.offsets)
+            samples = self.samples(wanted) if wanted.samples is None else wanted.samples
             origins = [self.shards[number] for number in wanted.shards.tolist()]
             block = Block(samples, origins, wanted.ids)
             for stage in self.columns or ():
                 block = stage.process(block)
             parcel.parts.append(Part(0, block, range(len(samples)), wanted.rows))
         parcel.wanted = None
-        parcel.spent.append((0, "read", time.perf_counter() - begun, len(wanted.ids)))
+        if wanted.samples is None:
+            parcel.spent.append((0, "read", time.perf_counter() - begun, len(wanted.ids)))
         return parcel
+
+    def samples(self, wanted: _Wanted) -> list[Sample]:
+        """Read samples one by one."""
+        return picked(self.source, self.shards, wanted.shards, wanted.offsets)
 
 
 def _are_columns(chain: Sequence[BlockStage]) -> bool:

@@ -19,10 +19,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Generic
 
-import cloudpickle
-
 from shoal.abc.engine import In, Out
 from shoal.engines.local._channel import Channel, Frame, Kind, Lost
+from shoal.engines.local._shipping import shipped
 from shoal.errors import PlanError, ShoalError, WorkerDiedError
 
 __all__ = ["Remote", "RemoteClosed"]
@@ -48,7 +47,7 @@ class Remote(Generic[In, Out]):
         self.name = name
         self.deaths = 0
         """How many worker processes died in a call."""
-        self._work = _shipped(work, name)
+        self._work = shipped(work, name)
         self._process: _Process | None = None
         self._lock = threading.Lock()
         self._closed = False
@@ -218,15 +217,6 @@ def _start(descriptor: int) -> subprocess.Popen[bytes]:
         )
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _shipped(work: Callable[..., Any], name: str) -> bytes:
-    try:
-        packed: bytes = cloudpickle.dumps(work)
-    except Exception as error:  # whatever the work refers to may refuse in its own way
-        text = f"{name} cannot be sent to another process ({type(error).__name__}: {error}); "
-        raise PlanError(text + 'mode="thread" can run it') from error
-    return packed
 
 
 def _died(name: str, pid: int, exitcode: int | None) -> WorkerDiedError:

@@ -13,6 +13,7 @@ from typing import Any
 
 import cloudpickle
 
+from shoal.engines.local._shipping import shipped
 from shoal.errors import PlanError
 
 __all__ = ["distributed_map_unordered"]
@@ -41,14 +42,17 @@ def distributed_map_unordered(
     if workers is not None and workers < 1:
         raise PlanError(f"workers={workers}; at least one is needed")
     count = workers or os.cpu_count() or 1
-    shipped = None if mode == "thread" else _shipped(function, must=mode == "process")
-    if shipped is None:
+    sent = None if mode == "thread" else _shipped(function, must=mode == "process")
+    if sent is None:
         with ThreadPoolExecutor(count, thread_name_prefix="shoal-task") as threads:
             return _run(threads, count, lambda pool, task: pool.submit(_call, function, task), tasks)
     # Never a fork of this process: with threads in it, a fork may hang. And not daemons: those may have no children.
     with ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn")) as processes:
         packed = _run(
-            processes, count, lambda pool, task: pool.submit(_call_shipped, shipped, cloudpickle.dumps(task)), tasks
+            processes,
+            count,
+            lambda pool, task: pool.submit(_call_shipped, packed_function, cloudpickle.dumps(task)),
+            tasks,
         )
     return [cloudpickle.loads(result) for result in packed]
 
@@ -93,14 +97,11 @@ def _next_result(done: SimpleQueue[Future[Any]], pending: dict[Future[Any], Any]
 def _shipped(function: Callable[..., Any], *, must: bool) -> bytes | None:
     """Pack a function for another process, or tell that it cannot be done."""
     try:
-        packed: bytes = cloudpickle.dumps(function)
-    except Exception as error:  # whatever the function refers to may refuse in its own way
-        if not must:
-            return None
-        name = getattr(function, "__qualname__", repr(function))
-        text = f"{name} cannot be sent to another process ({type(error).__name__}: {error}); mode='thread' can run it"
-        raise PlanError(text) from error
-    return packed
+        return shipped(function, getattr(function, "__qualname__", repr(function)))
+    except PlanError:
+        if must:
+            raise
+        return None
 
 
 def _call(function: Callable[..., Any], task: Any) -> Any:
