@@ -51,7 +51,7 @@ def distributed_map_unordered(
         packed = _run(
             processes,
             count,
-            lambda pool, task: pool.submit(_call_shipped, packed_function, cloudpickle.dumps(task)),
+            lambda pool, task: pool.submit(_call_shipped, sent, cloudpickle.dumps(task)),
             tasks,
         )
     return [cloudpickle.loads(result) for result in packed]
