@@ -27,6 +27,9 @@ CONTESTANTS = {
     "huggingface": Contestant("HF datasets map-style, tuned", "huggingface", "images", "arrow", "datasets"),
     "litdata": Contestant("LitData, tuned", "litdata", "images", "litdata", "litdata"),
     "webdataset": Contestant("webdataset, tuned", "webdataset", "images", "tar", "webdataset"),
+    "webdataset-torch": Contestant(
+        "webdataset, tuned, stacked by torch", "webdataset", "images_by_torch", "tar", "webdataset"
+    ),
     "tfdata": Contestant("tf.data", "tfdata", "images", "tfrecord", "tensorflow-cpu"),
     "mds": Contestant("MosaicML Streaming, tuned", "mds", "images", "mds", "mosaicml-streaming"),
     "spdl": Contestant("SPDL", "spdl", "images", "files", "spdl"),
