@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -204,10 +205,18 @@ def slow_double(sample: Sample) -> Sample:
 
 
 def kill_a_worker(number: int) -> None:
-    """Kill one of the processes of this one, by turns."""
-    children = sorted(child.pid for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE)
-    if children:
-        os.kill(children[number % len(children)], signal.SIGKILL)
+    """Kill one of the workers of this process, by turns; other tests may have left children of another kind."""
+    workers = sorted(child.pid for child in psutil.Process().children() if is_worker(child))
+    with suppress(ProcessLookupError):  # it may have been killed before, and is just being replaced
+        if workers:
+            os.kill(workers[number % len(workers)], signal.SIGKILL)
+
+
+def is_worker(process: psutil.Process) -> bool:
+    try:
+        return any("shoal.engines.local._worker" in word for word in process.cmdline())
+    except psutil.Error:
+        return False
 
 
 def check_killed(count: int, kills: int) -> None:

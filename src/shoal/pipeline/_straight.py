@@ -50,7 +50,8 @@ class StraightRun(Run):
         chain = with_bytes(stages, views=plan.views, to_the_end=True)
         self._as_columns = isinstance(plan.source, SupportsColumns) and _are_columns(chain) and not plan.views
         self._fills = None if self._as_columns else _filled(chain, setting)
-        self._grain = BLOCK if _are_columns(chain) else max(min(setting.part.batch_size, BLOCK) // 4, 4)
+        self._fixed = _are_columns(chain)  # nothing is done that could take long
+        self._grain = BLOCK if self._fixed else max(min(setting.part.batch_size, BLOCK) // 4, 4)
         self._rows_ahead = 1
         # Where reading is no more than looking at a map, it is done for a whole batch while the workers are busy.
         self._reader = _Reader(plan.source, shards, chain if self._as_columns else None)
@@ -143,8 +144,8 @@ class StraightRun(Run):
         self.meter.add(self._number, parcel.spent)
         ids = self._sent.popleft()
         if parcel.batches is None:
-            seconds = sum(spent[2] for spent in parcel.spent)
             fits = fitting(parcel, len(ids), self._memory, self._stream.capacity)
+            seconds = 0.0 if self._fixed else sum(spent[2] for spent in parcel.spent)
             self._grain = int(min(max(_GRAIN_SECONDS * len(ids) / max(seconds, 1e-9), 1), fits, BLOCK))
             self._ready.append((SampleRows(list(parcel.parts[0].block.samples)), ids))
             return True
