@@ -182,15 +182,17 @@ def _reasons(failed: dict[str, str]) -> list[str]:
     return ["", *(f"- {CONTESTANTS[name].label} is not here: {reason}" for name, reason in failed.items())]
 
 
-def main() -> None:
+def command(
+    measure: Callable[[Sequence[str], int, int], str], names: Sequence[str], count: int, batch: int, rounds: int
+) -> None:
     """Measure what the command line asks for."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default=",".join(CONTESTANTS), help="names, with commas between them")
-    parser.add_argument("--count", type=int, default=COUNT, help="images; taken down to whole batches")
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser = argparse.ArgumentParser(description="Loaders beside each other.")
+    parser.add_argument("--only", default=",".join(names), help="names, with commas between them")
+    parser.add_argument("--count", type=int, default=count, help="samples; taken down to whole batches")
+    parser.add_argument("--rounds", type=int, default=rounds)
     options = parser.parse_args()
-    print(measure(options.only.split(","), options.count // BATCH * BATCH, options.rounds))
+    print(measure(options.only.split(","), options.count // batch * batch, options.rounds))
 
 
 if __name__ == "__main__":
-    main()
+    command(measure, list(CONTESTANTS), COUNT, BATCH, ROUNDS)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from benchmarks.loaders import compare, disturbance, least, row, speed_ratios, title
+from benchmarks.loaders import command, compare, disturbance, least, row, speed_ratios, title
 from benchmarks.prepare import prepare
 from benchmarks.processes import Contestant, RunError, run
 
@@ -68,15 +67,5 @@ def _rows(results: dict[str, list[dict[str, Any]]], count: int) -> Iterator[str]
         yield row(title(CONTESTANTS[name]), f"{count / least(found, 'seconds'):,.0f}", *speed_ratios(found, base), cpu)
 
 
-def main() -> None:
-    """Measure what the command line asks for."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default=",".join(CONTESTANTS), help="names, with commas between them")
-    parser.add_argument("--count", type=int, default=COUNT, help="samples; taken down to whole batches")
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    options = parser.parse_args()
-    print(measure(options.only.split(","), options.count // BATCH * BATCH, options.rounds))
-
-
 if __name__ == "__main__":
-    main()
+    command(measure, list(CONTESTANTS), COUNT, BATCH, ROUNDS)

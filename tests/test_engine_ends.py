@@ -200,6 +200,7 @@ def test_an_epoch_that_ends_by_itself_leaves_nothing(way: str, mode: str) -> Non
 BEGIN = """
     import os, sys, threading, time
     import numpy as np
+    import shoal.pipeline  # whoever holds modules lets them be taken apart before what else he holds
     from support.engine import forward, held, numbers
 
     def grown(sample):

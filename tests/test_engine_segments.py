@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
@@ -162,7 +163,6 @@ def test_views_with_gaps_are_laid_out(ends: tuple[Channel, Channel], view: memor
 
 
 def test_pictures_and_tensors_cross(ends: tuple[Channel, Channel]) -> None:
-    torch = pytest.importorskip("torch")
     picture = Image.effect_noise((90, 60), 50)
     assert cross(ends, picture).tobytes() == picture.tobytes()
     tensors = [torch.arange(90_000), torch.rand(3, 4, requires_grad=True), torch.ones(50, 60).T]

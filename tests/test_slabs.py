@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from shoal.abc import Sample
 from shoal.pipeline import Dataset
@@ -63,8 +64,8 @@ LOOKS: dict[str, Any] = {
     "memoryview": lambda array: memoryview(array)[1:],
     "buffer": lambda array: np.frombuffer(array, np.uint8)[100:],
     "DLPack": np.from_dlpack,
-    "torch": lambda array: pytest.importorskip("torch").from_numpy(array)[1],
-    "torch by DLPack": lambda array: pytest.importorskip("torch").from_dlpack(array)[1],
+    "torch": lambda array: torch.from_numpy(array)[1],
+    "torch by DLPack": lambda array: torch.from_dlpack(array)[1],
 }
 
 
@@ -175,7 +176,6 @@ def test_memory_of_batches_that_are_dropped_is_used_again(options: dict[str, Any
 
 
 def test_tensors_keep_the_memory_of_their_batch() -> None:
-    torch = pytest.importorskip("torch")
     kept = list(pictures().loader(32, workers=2, to="torch"))
     assert all(isinstance(batch["picture"], torch.Tensor) for batch in kept)
     assert all(map(is_right, kept))

@@ -18,7 +18,8 @@ import pytest
 
 from shoal.abc import Block, PoolReading, Sample, Shard
 from shoal.pipeline import mix
-from shoal.pipeline.statistics import Meter, StageStatistics, Statistics
+from shoal.pipeline._meter import Meter
+from shoal.pipeline.statistics import StageStatistics, Statistics
 from support.engine import by_value, forward, numbers, run_script
 from support.lane_sources import ForwardSource, MemorySource
 

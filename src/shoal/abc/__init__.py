@@ -4,6 +4,7 @@ from shoal.abc.engine import Engine, Parcel, Pool, PoolReading, Step, Stream, Wo
 from shoal.abc.source import (
     Block,
     Columns,
+    Picks,
     Sample,
     Shard,
     Source,
@@ -18,6 +19,7 @@ __all__ = [
     "Columns",
     "Engine",
     "Parcel",
+    "Picks",
     "Pool",
     "PoolReading",
     "Sample",

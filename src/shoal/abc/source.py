@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 __all__ = [
     "Block",
     "Columns",
+    "Picks",
     "Sample",
     "Shard",
     "Source",
@@ -44,6 +45,28 @@ class Shard:
     start: int = 0
     stop: int | None = None
     step: int = 1
+
+
+class Picks(NamedTuple):
+    """Samples of several shards of a source, each by the number of its shard and its place in it."""
+
+    shards: Sequence[Shard]
+    """All shards of the source."""
+    numbers: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+
+    def by_shard(self) -> list[tuple[Shard, NDArray[np.int64]]]:
+        """Give for each shard which of the picks are of it, in the order in which they lie there.
+
+        >>> picks = Picks([Shard("a"), Shard("b")], np.array([1, 0, 1]), np.array([7, 3, 2]))
+        >>> [(shard.url, places.tolist()) for shard, places in picks.by_shard()]
+        [('a', [1]), ('b', [2, 0])]
+        """
+        if not len(self.numbers):
+            return []
+        order = np.lexsort((self.offsets, self.numbers))
+        runs = np.split(order, np.flatnonzero(np.diff(self.numbers[order])) + 1)
+        return [(self.shards[int(self.numbers[run[0]])], run) for run in runs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,14 +173,8 @@ class SupportsColumns(Protocol):
 class SupportsBatches(Protocol):
     """A source that can read samples of several shards at once as batches of columns."""
 
-    def take_batches(
-        self,
-        shards: Sequence[Shard],
-        numbers: NDArray[np.int64],
-        offsets: NDArray[np.int64],
-        sizes: NDArray[np.int64],
-    ) -> list[Columns] | None:
-        """Read samples by the number of their shard and their place in it, as batches of so many; None as above."""
+    def take_batches(self, picks: Picks, sizes: NDArray[np.int64]) -> list[Columns] | None:
+        """Read samples as batches of so many; None as above."""
         ...
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.abc import Columns, Sample, Shard, Source, SupportsBatches, SupportsColumns
+from shoal.abc import Columns, Picks, Sample, Source, SupportsBatches, SupportsColumns
 from shoal.order import Ids
 from shoal.pipeline._collate import column
 from shoal.pipeline._memory import aligned_empty, is_aligned, joined
@@ -19,38 +19,30 @@ from shoal.pipeline.stages import BlockStage, Select
 __all__ = ["column_batches"]
 
 
-def column_batches(
-    source: Source, shards: Sequence[Shard], numbers: Ids, offsets: Ids, sizes: Ids, stages: Sequence[BlockStage]
-) -> Batches | None:
-    """Read samples by the number of their shard and their place in it, as batches of so many.
+def column_batches(source: Source, picks: Picks, sizes: Ids, stages: Sequence[BlockStage]) -> Batches | None:
+    """Read samples as batches of so many.
 
     None where they cannot be columns: the samples differ in their fields, or their values in kind.
     """
     assert isinstance(source, SupportsColumns)
-    if isinstance(source, SupportsBatches):
-        taken = source.take_batches(shards, numbers, offsets, sizes)
-        selected = None if taken is None else [_selected(columns, stages) for columns in taken]
-        if selected is not None and None not in selected:
-            return [(_aligned(columns), size) for columns, size in zip(selected, sizes.tolist(), strict=True)]  # type: ignore[arg-type]
-    order = np.lexsort((offsets, numbers))
-    cuts = np.flatnonzero(np.diff(numbers[order])) + 1
-    parts: list[Columns] = []
-    for places in np.split(order, cuts) if len(order) else ():
-        part = source.take_columns(shards[int(numbers[places[0]])], offsets[places])
-        part = None if part is None else _selected(part, stages)
-        if part is None or (parts and list(part) != list(parts[0])):
-            return None
-        parts.append(part)
-    if not parts:
-        return []
+    taken = source.take_batches(picks, sizes) if isinstance(source, SupportsBatches) else None
+    batches = _cut(source, picks, sizes, stages) if taken is None else _all_selected(taken, stages)
+    return None if batches is None else list(zip(map(_aligned, batches), sizes.tolist(), strict=True))
+
+
+def _cut(source: SupportsColumns, picks: Picks, sizes: Ids, stages: Sequence[BlockStage]) -> list[Columns] | None:
+    """Read the columns of each shard by itself, join them, and cut batches out of them."""
+    runs = picks.by_shard()
+    parts = _all_selected([source.take_columns(shard, picks.offsets[places]) for shard, places in runs], stages)
+    if parts is None or any(list(part) != list(parts[0]) for part in parts):
+        return None
     whole = {name: _joined([part[name] for part in parts]) for name in parts[0]}
     if any(values is None for values in whole.values()):
         return None
+    order = np.concatenate([places for _, places in runs])
     where = np.empty_like(order)
     where[order] = np.arange(len(order))
-    ends = np.cumsum(sizes)
-    bounds = zip((ends - sizes).tolist(), ends.tolist(), strict=True)
-    return [(_batch(whole, where[low:high]), high - low) for low, high in bounds]
+    return [_batch(whole, places) for places in np.split(where, np.cumsum(sizes)[:-1])]
 
 
 def _aligned(columns: Columns) -> Sample:
@@ -59,6 +51,12 @@ def _aligned(columns: Columns) -> Sample:
         name: joined([values]) if isinstance(values, np.ndarray) and not is_aligned(values) else values
         for name, values in columns.items()
     }
+
+
+def _all_selected(parts: Sequence[Columns | None], stages: Sequence[BlockStage]) -> list[Columns] | None:
+    chosen = [None if part is None else _selected(part, stages) for part in parts]
+    there = [part for part in chosen if part is not None]
+    return there if len(there) == len(chosen) else None
 
 
 def _selected(columns: Columns, stages: Sequence[BlockStage]) -> Columns | None:
@@ -85,9 +83,9 @@ def _joined(parts: list[Any]) -> Any:
     return first if len(parts) == 1 else np.concatenate(parts)
 
 
-def _batch(columns: dict[str, Any], where: Ids) -> Sample:
+def _batch(columns: dict[str, Any], where: Ids) -> Columns:
     places = where.tolist()
-    batch: Sample = {}
+    batch: Columns = {}
     for name, values in columns.items():
         if isinstance(values, np.ndarray):
             rows = aligned_empty((len(where), *values.shape[1:]), values.dtype)

@@ -17,10 +17,10 @@ import numpy as np
 
 from shoal.abc import Block, Stream
 from shoal.pipeline._leaves import Cursor, Draw, Leaf
+from shoal.pipeline._meter import CALLER, Meter
 from shoal.pipeline._parcel import Outputs, Parcel, Part
 from shoal.pipeline._steps import BLOCK, fitting
 from shoal.pipeline.ledger import Failure, Ledger
-from shoal.pipeline.statistics import Meter
 
 __all__ = ["Channel", "Feed", "Group", "Reader"]
 
@@ -188,10 +188,7 @@ class Feed:
         self._stream.put(Parcel(Wanted(draws, self._leaves)))
 
     def _get(self) -> tuple[list[Outputs], list[tuple[int, Failure]]]:
-        begun = time.perf_counter()
-        parcel = self._stream.get()
-        self._meter.waited += time.perf_counter() - begun
-        self._meter.add(self._number, parcel.spent)
+        parcel = self._meter.received(self._number)
         results: list[Outputs] = [[]] * sum(len(part.places) for part in parcel.parts)
         self._block = min(fitting(parcel, len(results), self._memory, self._stream.capacity), BLOCK)
         for part in parcel.parts:
@@ -204,7 +201,7 @@ class Feed:
         begun, block = time.perf_counter(), self._draws()
         read = sum(draw.sample is not None for _, draw in block)
         if read:
-            self._meter.add(-1, [(0, "read", time.perf_counter() - begun, read)])
+            self._meter.add(CALLER, [(0, "read", time.perf_counter() - begun, read)])
         return block
 
     def _draws(self) -> list[tuple[Channel, Draw]]:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from shoal.abc import Sample, Shard, Source, SupportsRandomAccess
+from shoal.abc import Picks, Sample, Source, SupportsRandomAccess
 from shoal.errors import PlanError
 from shoal.order import Anchor, ElementOrder, Ids, Lengths, StreamOrder, Turn, Walk, sample_id, sample_ids
 
@@ -124,7 +124,7 @@ class IndexedLeaf(Leaf):
 
     def samples(self, draws: Sequence[Draw]) -> list[Sample]:
         shards, offsets = (np.array([getattr(draw, name) for draw in draws]) for name in ("shard", "offset"))
-        return picked(self.source, self.shards, shards, offsets)
+        return picked(self.source, Picks(self.shards, shards, offsets))
 
     def _element(self, lane: int, cursor: Cursor) -> int:
         return cursor[0] * self.walk.lanes + lane
@@ -401,14 +401,12 @@ def lengths_of(source: Source) -> Lengths:
     return lengths
 
 
-def picked(source: Source, shards: Sequence[Shard], numbers: Ids, offsets: Ids) -> list[Sample]:
-    """Read samples by the number of their shard and their place in it, each shard's in one go."""
+def picked(source: Source, picks: Picks) -> list[Sample]:
+    """Read samples, each shard's in one go."""
     assert isinstance(source, SupportsRandomAccess)
-    samples: list[Any] = [None] * len(numbers)
-    order = np.lexsort((offsets, numbers))
-    cuts = np.flatnonzero(np.diff(numbers[order])) + 1
-    for places in np.split(order, cuts) if len(order) else ():
-        taken = source.take(shards[int(numbers[places[0]])], offsets[places].tolist())
+    samples: list[Any] = [None] * len(picks.numbers)
+    for shard, places in picks.by_shard():
+        taken = source.take(shard, picks.offsets[places].tolist())
         for place, sample in zip(places.tolist(), taken, strict=True):
             samples[place] = sample
     return samples

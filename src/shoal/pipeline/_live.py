@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TextIO
 
-from shoal.pipeline.statistics import Meter
+from shoal.pipeline._meter import Meter
 
 __all__ = ["LiveLine"]
 

@@ -16,16 +16,16 @@ from shoal.errors import PlanError, StateError
 from shoal.order import Part, merge_digests, own_lanes, rank_part
 from shoal.pipeline._digest import plan_description, plan_weights
 from shoal.pipeline._leaves import lengths_of
-from shoal.pipeline._live import LiveLine
+from shoal.pipeline._meter import Meter
 from shoal.pipeline._plan import Plan
 from shoal.pipeline._program import ways_of_reading
 from shoal.pipeline._run import Run, Setting
-from shoal.pipeline._runs import is_straight, make_run
 from shoal.pipeline._slabs import Slabs
 from shoal.pipeline._state import Position, differences, merge_states, read_states, state_of
+from shoal.pipeline._which_run import is_straight, make_run
 from shoal.pipeline.groups import Group, current_group, current_worker
 from shoal.pipeline.ledger import Ledger, OnError
-from shoal.pipeline.statistics import Meter, Statistics
+from shoal.pipeline.statistics import Statistics
 
 __all__ = ["Loader", "LoaderOptions"]
 
@@ -200,7 +200,7 @@ class Loader:
         """Make any batch of any epoch again, as the whole world gets it; see `Dataset.batch_at`."""
         if step < 0 or epoch < 0:
             raise PlanError(f"there is no step {step} of epoch {epoch}")
-        options = replace(self._options, rank=0, world_size=1, steps=step + 1)
+        options = replace(self._options, rank=0, world_size=1, steps=step + 1, progress=False)
         alone = Loader(self._plan, options)
         straight = is_straight(self._plan, alone._reading())
         first = step if straight else 0
@@ -273,6 +273,7 @@ class Loader:
             self._new_weights,
             self.ledger,
             self._slabs,
+            self._options.progress,
         )
 
     def _known_slots(self) -> int | None:
@@ -311,19 +312,16 @@ class Loader:
         setting = self._setting()
         known = self._slots_of_world(setting)
         run = self._run = make_run(setting, position)
-        meter = self._meter = run.meter
-        line = LiveLine(meter) if self._options.progress else None
+        self._meter = run.meter
         try:
             for batch, received in self._parts(run, setting, position, known):
                 self._received.append(received)
-                if line is not None:
-                    line.tick()
+                if run.line is not None:
+                    run.line.tick()
                 yield self._convert(batch)
                 del batch
         finally:
             run.close()
-            if line is not None:
-                line.close()
         if self._run is run:
             self._finish(position.epoch)
 
@@ -396,7 +394,7 @@ class Loader:
     def _any_sample(self, epoch: int) -> Sample:
         """Make another rank's sample, for a rank that never had one to pad its batches with."""
         options = replace(self._options, rank=0, world_size=1, workers=0, mode="thread", to="numpy", steps=1)
-        alone = Loader(self._plan, options)
+        alone = Loader(self._plan, replace(options, progress=False))
         run = make_run(replace(alone._setting(), worker=(0, 1)), Position(epoch))
         try:
             for first in range(0, 2**62, options.batch_size):

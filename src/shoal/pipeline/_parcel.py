@@ -106,7 +106,7 @@ def weight(samples: Sequence[Sample]) -> int:
     """Estimate the bytes of samples.
 
     >>> weight([{"__key__": "a", "jpg": bytes(1000)}] * 100)
-    100000
+    100100
     """
     some = samples if len(samples) <= _WEIGHED else samples[:: len(samples) // _WEIGHED]
     held = sum(_weight(value) for sample in some for value in sample.values())
@@ -115,7 +115,7 @@ def weight(samples: Sequence[Sample]) -> int:
 
 def _weight(value: Any) -> int:
     if isinstance(value, bytes | str | bytearray):
-        return len(value) if len(value) > 1 else 0
+        return len(value)
     if isinstance(value, np.ndarray | memoryview):
         return value.nbytes
     if isinstance(value, list) and value:

@@ -7,7 +7,17 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.abc import Block, Columns, Sample, Shard, Source, SupportsBatches, SupportsColumns, SupportsRandomAccess
+from shoal.abc import (
+    Block,
+    Columns,
+    Picks,
+    Sample,
+    Shard,
+    Source,
+    SupportsBatches,
+    SupportsColumns,
+    SupportsRandomAccess,
+)
 from shoal.errors import PlanError
 
 __all__ = ["PartOf"]
@@ -65,16 +75,9 @@ class PartOf(Source):
         """Read samples of a shard as columns, if the source can."""
         return self._source.take_columns(shard, indices) if isinstance(self._source, SupportsColumns) else None
 
-    def take_batches(
-        self,
-        shards: Sequence[Shard],
-        numbers: NDArray[np.int64],
-        offsets: NDArray[np.int64],
-        sizes: NDArray[np.int64],
-    ) -> list[Columns] | None:
+    def take_batches(self, picks: Picks, sizes: NDArray[np.int64]) -> list[Columns] | None:
         """Read samples of several shards as batches, if the source can."""
-        source = self._source
-        return source.take_batches(shards, numbers, offsets, sizes) if isinstance(source, SupportsBatches) else None
+        return self._source.take_batches(picks, sizes) if isinstance(self._source, SupportsBatches) else None
 
     def _random_access(self) -> SupportsRandomAccess:
         if not isinstance(self._source, SupportsRandomAccess):

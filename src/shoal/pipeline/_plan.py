@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from shoal.abc import Source
 from shoal.order import LANES, Shuffle, Weights, derive
 from shoal.pipeline.gather import LaneStage, Take
-from shoal.pipeline.stages import BlockStage, Stage
+from shoal.pipeline.stages import BlockStage, Stage, leading
 
 __all__ = ["Mixture", "Plan"]
 
@@ -82,12 +82,7 @@ class Plan:
     @property
     def leading(self) -> tuple[BlockStage, ...]:
         """The stages before the first that acts inside a lane."""
-        leading: list[BlockStage] = []
-        for stage in self.stages:
-            if not isinstance(stage, BlockStage):
-                break
-            leading.append(stage)
-        return tuple(leading)
+        return leading(self.stages)
 
     @property
     def gathers(self) -> bool:

@@ -9,11 +9,13 @@ from typing import Any
 
 from shoal.abc import Pool
 from shoal.order import Ids, Part
+from shoal.pipeline._ending import ends_with_program
+from shoal.pipeline._live import LiveLine
+from shoal.pipeline._meter import Meter
 from shoal.pipeline._plan import Plan
 from shoal.pipeline._rows import Rows
 from shoal.pipeline._slabs import Slabs
 from shoal.pipeline.ledger import Ledger
-from shoal.pipeline.statistics import Meter
 
 __all__ = ["CHANGED", "Run", "Setting"]
 
@@ -37,6 +39,7 @@ class Setting:
     new_weights: bool = False
     ledger: Ledger = field(default_factory=lambda: Ledger("raise"))
     slabs: Slabs = field(default_factory=Slabs)
+    progress: bool = False
 
 
 class Run(ABC):
@@ -45,6 +48,9 @@ class Run(ABC):
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
         self.meter = Meter()
+        self.line = LiveLine(self.meter) if setting.progress else None
+        self._closed = False
+        ends_with_program(self)
 
     @abstractmethod
     def rows(self, slots: Ids) -> Rows:
@@ -73,4 +79,13 @@ class Run(ABC):
 
     def close(self) -> None:
         """Let go of everything."""
-        self.meter.end()
+        if not self._closed:
+            self._closed = True
+            self.meter.end()
+            self._let_go()
+            if self.line is not None:
+                self.line.close()
+
+    @abstractmethod
+    def _let_go(self) -> None:
+        """End the workers, and keep no samples."""

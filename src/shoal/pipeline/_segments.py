@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from shoal.abc import Block, Pool
+from shoal.pipeline._meter import CALLER, Meter
 from shoal.pipeline._parcel import Parcel, Part
 from shoal.pipeline._steps import start, through
 from shoal.pipeline.gather import Piece
 from shoal.pipeline.ledger import Failure
 from shoal.pipeline.stages import BlockStage, describe
-from shoal.pipeline.statistics import Meter
 
 __all__ = ["CalledSegment", "PooledSegment", "Segment", "Ticket"]
 
@@ -70,7 +70,7 @@ class CalledSegment(Segment):
         for _, failure in failures or ():
             assert self._fail is not None
             self._fail(failure)
-        self._meter.add(-1, [(0, self._name, time.perf_counter() - begun, 1)])
+        self._meter.add(CALLER, [(0, self._name, time.perf_counter() - begun, 1)])
         return _outputs(made)
 
 
@@ -88,7 +88,7 @@ class PooledSegment(Segment):
         memory: int,
     ) -> None:
         self._salt, self._meter, self._fail = salt, meter, fail
-        self._stream = start(_as_it_is, {0: stages}, pool, catch=fail is not None, memory=memory, ahead=lanes)
+        self._stream = start({0: stages}, pool, catch=fail is not None, memory=memory, ahead=lanes)
         self._number = meter.watch(self._stream)
         self._tickets: deque[Ticket] = deque()
         self.ahead = max(self._stream.capacity // lanes, 1)
@@ -113,24 +113,18 @@ class PooledSegment(Segment):
         self._tickets.clear()
 
     def _receive(self) -> None:
-        begun, under_way = time.perf_counter(), len(self._stream)
+        under_way = len(self._stream)
         try:
-            parcel = self._stream.get()
+            parcel = self._meter.received(self._number)
         except Exception as error:
             if len(self._stream) == under_way:
                 raise  # nothing has come yet
             self._tickets.popleft().errors.append(error)
             return
-        self._meter.waited += time.perf_counter() - begun
-        self._meter.add(self._number, parcel.spent)
         for _, failure in parcel.failures:
             assert self._fail is not None
             self._fail(failure)
         self._tickets.popleft().outputs = _outputs(parcel.parts[0].block)
-
-
-def _as_it_is(parcel: Parcel) -> Parcel:
-    return parcel
 
 
 def _block(piece: Piece, salt: int) -> Block:

@@ -16,7 +16,18 @@ from shoal.pipeline._parcel import Parcel, Part
 from shoal.pipeline.ledger import Failure
 from shoal.pipeline.stages import BlockStage, FillStage, Own, Select, describe
 
-__all__ = ["BLOCK", "Chain", "Cross", "fitting", "fused", "share_of_memory", "start", "through", "with_bytes"]
+__all__ = [
+    "BLOCK",
+    "Chain",
+    "Cross",
+    "fitting",
+    "fused",
+    "is_plain",
+    "share_of_memory",
+    "start",
+    "through",
+    "with_bytes",
+]
 
 #: Samples that travel together, where nothing speaks for fewer.
 BLOCK = 64
@@ -39,23 +50,22 @@ class Cross(BlockStage):
 
 
 def start(
-    read: Callable[[Parcel], Parcel],
     chains: Mapping[int, Chain],
     pool: Pool,
     *,
+    read: Callable[[Parcel], Parcel] | None = None,
+    waits: bool = False,
     catch: bool,
     memory: int,
-    waits: bool = False,
     ahead: int = 1,
 ) -> Stream[Parcel, Parcel]:
-    """Start a stream that reads parcels and takes them through the stages of their leaves.
+    """Start a stream that takes parcels through the stages of their leaves; it reads them first, if they are not yet.
 
     Neighbouring stages that ask for no workers of their own are one step, done by ``pool``; reading is part of the
     first, or a step of its own where the first is done in processes. Where reading does not wait for anything
     (``waits``) and no stage does, one thread does as much as several: they would only pass the interpreter's lock on.
     """
-    trivial = all(isinstance(stage, Cross | Own | Select) for chain in chains.values() for stage in chain)
-    if trivial and not waits and pool.mode == "thread":
+    if all(map(is_plain, chains.values())) and not waits and pool.mode == "thread":
         pool = Pool(min(pool.bounds[1], 1))
     processes = any((stage.pool or pool).mode == "process" for chain in chains.values() for stage in chain)
     cuts = {leaf: list(_cut(chain, pool, at_mixtures=processes)) for leaf, chain in chains.items()}
@@ -64,17 +74,20 @@ def start(
         here = {leaf: cut[number] for leaf, cut in cuts.items() if number < len(cut)}
         pools.append(_widest([pool for pool, _ in here.values()]))
         treats.append(Treat({leaf: tuple(stages) for leaf, (_, stages) in here.items()}, catch))
-    reading = Pool(pool.workers if waits or pool.mode == "thread" else 1)
-    if treats and pools[0].mode == "thread" and pools[0] == pool:
-        steps = [Step(f"read and {treats[0].name}", _Both(read, treats[0]), pools[0])]
-    else:
-        steps = [Step("read", read, reading)]
-        steps += [_step(treat, pool) for treat, pool in zip(treats[:1], pools[:1], strict=True)]
-    steps += [_step(treat, pool) for treat, pool in zip(treats[1:], pools[1:], strict=True)]
+    steps = [Step(treat.name, treat, pool, treat.rescue) for treat, pool in zip(treats, pools, strict=True)]
+    if read is not None and treats and pools[0].mode == "thread" and pools[0] == pool:
+        steps[0] = Step(f"read and {treats[0].name}", _Both(read, treats[0]), pool)
+    elif read is not None:
+        steps.insert(0, Step("read", read, Pool(pool.workers if waits or pool.mode == "thread" else 1)))
     for number, treat in enumerate(treats, len(steps) - len(treats)):
         treat.step = number
     engine: Engine = registry.load("engine", "local")()
     return engine.stream(steps, memory=memory, ahead=ahead)
+
+
+def is_plain(chain: Chain) -> bool:
+    """Tell whether stages do nothing that takes long or needs samples one by one."""
+    return all(isinstance(stage, Cross | Own | Select) and stage.pool is None for stage in chain)
 
 
 def share_of_memory(streams: int) -> int:
@@ -214,10 +227,6 @@ class _Both:
 
 def _name(stage: BlockStage) -> str:
     return "copy" if isinstance(stage, Own) else describe(stage)
-
-
-def _step(treat: Treat, pool: Pool) -> Step:
-    return Step(treat.name, treat, pool, treat.rescue)
 
 
 def _cut(chain: Chain, pool: Pool, *, at_mixtures: bool) -> Iterator[tuple[Pool, list[BlockStage]]]:

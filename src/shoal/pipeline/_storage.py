@@ -14,13 +14,15 @@ import numpy as np
 from shoal._malloc import keep_freed_memory
 from shoal.abc import Block, Pool, Sample, Source, Stream
 from shoal.order import Located, Mixing, combine_one, derive, sample_ids
+from shoal.pipeline._ending import ends_with_program
+from shoal.pipeline._meter import CALLER, Meter
 from shoal.pipeline._parcel import Parcel, Part, weight
 from shoal.pipeline._plan import Mixture, Plan
 from shoal.pipeline._steps import BLOCK, fused, share_of_memory, start, with_bytes
 from shoal.pipeline.gather import LaneStage, Piece, Take
 from shoal.pipeline.ledger import Ledger
-from shoal.pipeline.stages import BlockStage, Stage
-from shoal.pipeline.statistics import Meter, Statistics
+from shoal.pipeline.stages import BlockStage, Stage, leading
+from shoal.pipeline.statistics import Statistics
 from shoal.shards import owned
 
 __all__ = ["StorageRun", "merged_id", "run_salt"]
@@ -94,19 +96,21 @@ class _Flow:
         self._resting: dict[tuple[int, ...], list[int]] = {}
         """Numbers of streams that have ended, by their stages: a component that begins again goes on with one."""
         self._closed = False
+        ends_with_program(self)
 
     def close(self) -> None:
+        if self._closed:
+            return
         self._closed = True
         self.meter.end()
         for stream in list(self._streams):
             stream.close()
 
     def samples(self, plan: Plan) -> Iterator[Sample]:
-        leading = plan.leading
-        if isinstance(plan.source, Source) and len(leading) == len(plan.stages):
-            keyed = any(stage.is_random for stage in leading)
+        if isinstance(plan.source, Source) and len(plan.leading) == len(plan.stages):
+            keyed = any(stage.is_random for stage in plan.leading)
             lots = _keyed_lots(plan, 0, 0) if keyed else _lots(plan)
-            blocks = self._counted(self._through(plan, leading, self._read(lots)))
+            blocks = self._counted(self._through(plan, plan.leading, self._read(lots)))
             samples = chain.from_iterable(block.samples for block in blocks)
             # One at a time as they leave, not in the block: the memory of the one before is still in the cache.
             return samples if plan.views else map(owned, samples)
@@ -138,12 +142,12 @@ class _Flow:
         if isinstance(plan.source, Mixture):
             pieces = self._mixed(plan.source, leaf, number)
         else:
-            leading, stages = plan.leading, stages[len(plan.leading) :]
+            stages = stages[len(plan.leading) :]
             lots = self._read(_keyed_lots(plan, leaf, number))
-            pieces = _taken_apart(self._through(plan, leading, lots), plan.views)
+            pieces = _taken_apart(self._through(plan, plan.leading, lots), plan.views)
         while stages:
             if isinstance(stages[0], BlockStage):
-                run = _leading(stages)
+                run = leading(stages)
                 pieces = _taken_apart(self._through(plan, run, _collected(pieces, plan)), views=True)
                 stages = stages[len(run) :]
             else:
@@ -158,7 +162,7 @@ class _Flow:
             if lot is None:
                 return
             self.meter.bytes += weight(lot.block.samples)
-            self.meter.add(-1, [(0, "read", time.perf_counter() - begun, len(lot.block.samples))])
+            self.meter.add(CALLER, [(0, "read", time.perf_counter() - begun, len(lot.block.samples))])
             yield lot
 
     def _through(self, plan: Plan, stages: tuple[BlockStage, ...], lots: Iterator[_Lot]) -> Iterator[Block]:
@@ -168,7 +172,7 @@ class _Flow:
                 yield lot.block
             return
         prepared = with_bytes(fused(stages), views=plan.views, to_the_end=False)
-        stream = start(_as_it_is, {0: prepared}, self._pool, catch=self._ledger.catches, memory=self._memory)
+        stream = start({0: prepared}, self._pool, catch=self._ledger.catches, memory=self._memory)
         self._streams.append(stream)
         resting = self._resting.setdefault(tuple(map(id, stages)), [])
         number = self.meter.watch(stream, resting.pop() if resting else None)
@@ -179,9 +183,9 @@ class _Flow:
                 under_way.append(lot)
                 stream.put(Parcel(None, [Part(0, lot.block, range(len(lot.block.samples)))]))
                 if stream.full:
-                    yield self._received(stream, number, under_way.popleft())
+                    yield self._received(number, under_way.popleft())
             while under_way:
-                yield self._received(stream, number, under_way.popleft())
+                yield self._received(number, under_way.popleft())
             for error in errors:
                 raise error
         finally:
@@ -189,11 +193,8 @@ class _Flow:
             self._streams.remove(stream)
             resting.append(number)
 
-    def _received(self, stream: Stream[Parcel, Parcel], number: int, lot: _Lot) -> Block:
-        begun = time.perf_counter()
-        parcel = stream.get()
-        self.meter.waited += time.perf_counter() - begun
-        self.meter.add(number, parcel.spent)
+    def _received(self, number: int, lot: _Lot) -> Block:
+        parcel = self.meter.received(number)
         for place, failure in parcel.failures:
             if lot.at is not None:
                 failure = replace(failure, offset=lot.offset + place, at=lot.at)
@@ -220,19 +221,6 @@ class _Flow:
                 return
             else:
                 mixing.drop(chosen)
-
-
-def _as_it_is(parcel: Parcel) -> Parcel:
-    return parcel
-
-
-def _leading(stages: list[Stage]) -> tuple[BlockStage, ...]:
-    found: list[BlockStage] = []
-    for stage in stages:
-        if not isinstance(stage, BlockStage):
-            break
-        found.append(stage)
-    return tuple(found)
 
 
 def _lots(plan: Plan, leaf: int = 0, number: int = 0) -> Iterator[_Lot]:

@@ -21,7 +21,7 @@ from shoal.pipeline._random import keyed_generators
 from shoal.shards import owned
 from shoal.shards.codecs import DecodeOptions, decode, is_picture
 
-__all__ = ["BlockStage", "Decode", "FillStage", "Filter", "FlatMap", "Map", "Own", "Select", "Stage"]
+__all__ = ["BlockStage", "Decode", "FillStage", "Filter", "FlatMap", "Map", "Own", "Select", "Stage", "leading"]
 
 
 class Stage:
@@ -216,6 +216,16 @@ class FlatMap(BlockStage):
         with Place(self, sample, block):
             results = enumerate(self.function(sample))
             return [_checked(self, result, f"{key}-{number}") for number, result in results]
+
+
+def leading(stages: Iterable[Stage]) -> tuple[BlockStage, ...]:
+    """Give the stages before the first that needs to see more than one sample."""
+    found: list[BlockStage] = []
+    for stage in stages:
+        if not isinstance(stage, BlockStage):
+            break
+        found.append(stage)
+    return tuple(found)
 
 
 class Place:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.abc import Block, Columns, Sample, Shard, Source
+from shoal.abc import Block, Columns, Picks, Sample, Shard, Source
 from shoal.errors import CacheError, PlanError, UrlChangedError
 from shoal.files import CachedFile, UrlInfo, display, expand, local_path, scheme, stat
 from shoal.sources._cache import Cache, shard_cache
@@ -210,25 +210,17 @@ class TableSource(Source):
             places.append(here)
         return _joined_columns(parts, places)
 
-    def take_batches(
-        self,
-        shards: Sequence[Shard],
-        numbers: NDArray[np.int64],
-        offsets: NDArray[np.int64],
-        sizes: NDArray[np.int64],
-    ) -> list[Columns] | None:
+    def take_batches(self, picks: Picks, sizes: NDArray[np.int64]) -> list[Columns] | None:
         """Read samples of several shards as batches of so many, each as `take_columns` gives it; None as there."""
-        order = np.lexsort((offsets, numbers))
-        runs = np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1) if len(order) else []
-        wanted = [shards[int(numbers[here[0]])] for here in runs]
-        self._decode_groups(wanted)
+        wanted = picks.by_shard()
+        self._decode_groups([shard for shard, _ in wanted])
         parts: list[Any] = []
         places: list[NDArray[np.int64]] = []
-        for shard, here in zip(wanted, runs, strict=True):
+        for shard, here in wanted:
             file = self._file(shard.url)
             if file.bounds is None:
                 return None
-            rows = self._rows_at(shard, offsets[here], file)
+            rows = self._rows_at(shard, picks.offsets[here], file)
             for piece, some in self._homes(shard.url, file, rows):
                 picked = piece.picked_with_keys(rows if some is None else rows[some])
                 if picked is None:

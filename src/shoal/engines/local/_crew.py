@@ -175,7 +175,7 @@ class _Worker:
 def _callable(step: Step) -> tuple[Callable[[Any], Any], Any]:
     if step.pool.mode == "thread":
         return step.work, None
-    from shoal.engines.local._remote import Remote
+    from shoal.engines.local._remote import Remote  # few runs have processes, and it takes a while to import
 
     remote: Any = Remote(step.work, name=step.name)
     return remote, remote

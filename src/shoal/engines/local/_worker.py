@@ -21,11 +21,11 @@ from shoal.engines.local._channel import Channel, Frame, Kind, Lost
 from shoal.engines.local._packing import Packed
 from shoal.errors import ShoalError
 
-__all__ = ["Failure", "serve"]
+__all__ = ["Caught", "serve"]
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class Caught:
     """An exception on its way to the parent: what pickle keeps of it, and what it does not."""
 
     error: Exception
@@ -58,7 +58,7 @@ def serve(descriptor: int) -> None:
             _answer(channel, work)
     except Lost:
         os._exit(0)
-    except BaseException:
+    except BaseException:  # a defect of ours: the parent sees the process end, and its output says why
         traceback.print_exc()
         os._exit(1)
 
@@ -104,13 +104,13 @@ def _done(channel: Channel, work: Callable[[Any], Any], frame: Frame) -> tuple[K
     try:
         return Kind.RESULT, channel.pack(work(frame.unpack()))
     except BaseException as error:  # an exit or interrupt too: the parent waits for an answer
-        return Kind.ERROR, channel.pack(_failure(error))
+        return Kind.ERROR, channel.pack(_caught(error))
 
 
-def _failure(error: BaseException) -> Failure:
+def _caught(error: BaseException) -> Caught:
     trace = error.__traceback__ and (error.__traceback__.tb_next or error.__traceback__)  # without our own frame
     text = "".join(traceback.format_exception(type(error), error, trace))
-    return Failure(_sendable(error), tuple(map(str, getattr(error, "__notes__", ()))), text)
+    return Caught(_sendable(error), tuple(map(str, getattr(error, "__notes__", ()))), text)
 
 
 def _sendable(error: BaseException) -> Exception:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shoal.abc import Source
-from shoal.pipeline._lanes import LaneRun
+from shoal.pipeline._lane_run import LaneRun
 from shoal.pipeline._plan import Plan
 from shoal.pipeline._run import Run, Setting
 from shoal.pipeline._state import Position
-from shoal.pipeline._straight import StraightRun
+from shoal.pipeline._straight_run import StraightRun
 
 __all__ = ["is_straight", "make_run"]
 

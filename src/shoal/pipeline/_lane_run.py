@@ -62,8 +62,9 @@ class LaneRun(Run):
         chains = dict(enumerate(program.chains))
         waits = any(leaf.source.waits for leaf in program.leaves)
         self._memory = share_of_memory(program.plan.streams)
-        catch = setting.ledger.catches
-        stream = start(Reader(), chains, setting.pool, catch=catch, memory=self._memory, waits=waits)
+        stream = start(
+            chains, setting.pool, read=Reader(), waits=waits, catch=setting.ledger.catches, memory=self._memory
+        )
         self._feed = Feed(program.leaves, stream, self._memory, self.meter, setting.ledger, position.epoch)
         self._segments: dict[Any, Segment] = {}
         self._lanes = {lane: self._lane(program, lane) for lane in lanes}
@@ -102,8 +103,7 @@ class LaneRun(Run):
     def digests(self) -> list[int]:
         return [lane.digest for lane in self._lanes.values()]
 
-    def close(self) -> None:
-        super().close()
+    def _let_go(self) -> None:
         self._feed.close()
         for segment in self._segments.values():
             segment.close()

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from shoal.abc import Block, Sample, Shard, Source, SupportsColumns
+from shoal.abc import Picks, Source
 from shoal.errors import StateError
 from shoal.order import Anchor, ElementOrder, Hashes, Ids, Walk, own_lanes, sample_ids
-from shoal.pipeline._columns import column_batches
 from shoal.pipeline._delivered import Delivered
-from shoal.pipeline._leaves import lengths_of, picked
-from shoal.pipeline._parcel import Parcel, Part
+from shoal.pipeline._leaves import lengths_of
+from shoal.pipeline._meter import CALLER
+from shoal.pipeline._parcel import Parcel
+from shoal.pipeline._picking import Picker, Wanted, filled_row
 from shoal.pipeline._rows import ColumnRows, Rows, SampleRows
 from shoal.pipeline._run import CHANGED, Run, Setting
 from shoal.pipeline._state import Position
-from shoal.pipeline._steps import BLOCK, Cross, fitting, fused, share_of_memory, start, with_bytes
+from shoal.pipeline._steps import BLOCK, Cross, fitting, fused, is_plain, share_of_memory, start, with_bytes
 from shoal.pipeline._storage import run_salt
-from shoal.pipeline.stages import BlockStage, FillStage, Own, Select
+from shoal.pipeline.stages import BlockStage
 
 __all__ = ["StraightRun"]
 
@@ -40,28 +40,31 @@ class StraightRun(Run):
         super().__init__(setting)
         plan = setting.plan.with_limit()
         assert isinstance(plan.source, Source)
-        shards = self._known_shards = plan.source.shards()
-        walk = Walk(plan.shuffle, position.epoch, len(shards), plan.lanes, setting.wrap, plan.limit)
+        self._shards = plan.source.shards()
+        walk = Walk(plan.shuffle, position.epoch, len(self._shards), plan.lanes, setting.wrap, plan.limit)
         anchor = Anchor(*position.anchors[0]) if position.anchors else None
         self.order = ElementOrder(walk, lengths_of(plan.source), anchor)
         self._delivered = Delivered(own_lanes(setting.part), setting.part.lanes, position.lanes)
         self._check()
         stages = fused([stage for stage in plan.stages if isinstance(stage, BlockStage)])
         chain = with_bytes(stages, views=plan.views, to_the_end=True)
-        self._as_columns = isinstance(plan.source, SupportsColumns) and _are_columns(chain) and not plan.views
-        self._fills = None if self._as_columns else _filled(chain, setting)
-        self._fixed = _are_columns(chain)  # nothing is done that could take long
-        self._grain = BLOCK if self._fixed else max(min(setting.part.batch_size, BLOCK) // 4, 4)
-        self._rows_ahead = 1
+        self._picker = Picker(plan.source, chain, views=plan.views)
+        self._fills = filled_row(chain, setting.pool)
         # Where reading is no more than looking at a map, it is done for a whole batch while the workers are busy.
-        self._reader = _Reader(plan.source, shards, chain if self._as_columns else None)
         self._reads_ahead = self._fills is not None and not plan.source.waits
-        chain = () if self._as_columns else (Cross(run_salt(plan, position.epoch), first=True), *chain)
-        ahead = 2 * -(-setting.part.batch_size // self._grain) + 1 if self._fills else 1
-        waits = plan.source.waits
+        self._plain = is_plain(chain)
+        self._grain = BLOCK if self._plain else max(min(setting.part.batch_size, BLOCK) // 4, 4)
+        self._rows_ahead = 1
+        chain = () if self._picker.as_columns else (Cross(run_salt(plan, position.epoch), first=True), *chain)
         self._memory = share_of_memory(1)
         self._stream = start(
-            self._reader, {0: chain}, setting.pool, catch=False, memory=self._memory, waits=waits, ahead=ahead
+            {0: chain},
+            setting.pool,
+            read=self._picker,
+            waits=plan.source.waits,
+            catch=False,
+            memory=self._memory,
+            ahead=2 * -(-setting.part.batch_size // self._grain) + 1 if self._fills else 1,
         )
         self._number = self.meter.watch(self._stream)
         self._wanted = self._pieces(position.slot, position.step)
@@ -93,8 +96,7 @@ class StraightRun(Run):
         _, digests, _ = self._delivered.totals()
         return digests[list(own_lanes(self._setting.part))].tolist()  # type: ignore[no-any-return]
 
-    def close(self) -> None:
-        super().close()
+    def _let_go(self) -> None:
         self._stream.close()
         self._ready.clear()
         self._wanted = iter(())
@@ -138,14 +140,11 @@ class StraightRun(Run):
         self._send()
         if not self._sent:
             return False
-        begun = time.perf_counter()
-        parcel = self._stream.get()
-        self.meter.waited += time.perf_counter() - begun
-        self.meter.add(self._number, parcel.spent)
+        parcel = self.meter.received(self._number)
         ids = self._sent.popleft()
         if parcel.batches is None:
             fits = fitting(parcel, len(ids), self._memory, self._stream.capacity)
-            seconds = 0.0 if self._fixed else sum(spent[2] for spent in parcel.spent)
+            seconds = 0.0 if self._plain else sum(spent[2] for spent in parcel.spent)
             self._grain = int(min(max(_GRAIN_SECONDS * len(ids) / max(seconds, 1e-9), 1), fits, BLOCK))
             self._ready.append((SampleRows(list(parcel.parts[0].block.samples)), ids))
             return True
@@ -157,13 +156,13 @@ class StraightRun(Run):
             at += count
         return True
 
-    def _pieces(self, slot: int, step: int) -> Iterator[_Wanted]:
+    def _pieces(self, slot: int, step: int) -> Iterator[Wanted]:
         """Cut what is in the slots of this rank into parcels.
 
         Where rows of batches are filled, or batches are made as columns, parcels end where batches do.
         """
-        aligned = self._as_columns or self._fills is not None
-        held: _Wanted | None = None
+        aligned = self._picker.as_columns or self._fills is not None
+        held: Wanted | None = None
         for found, ended in self._located(slot, step):
             found = found if held is None else held.joined(found)
             ends = np.flatnonzero(np.diff(found.batches)) + 1
@@ -173,34 +172,33 @@ class StraightRun(Run):
                 held = found.piece(int(ends[-1]) if len(ends) else 0, len(found.ids))
             if not aligned:
                 yield from self._cut(found, 0, len(found.ids))
-            elif self._as_columns:
+            elif self._picker.as_columns:
                 yield from self._grouped(found, ends)
             else:
                 for low, high in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True):
                     yield from self._cut(found, low, high)
 
-    def _cut(self, found: _Wanted, low: int, high: int) -> Iterator[_Wanted]:
+    def _cut(self, found: Wanted, low: int, high: int) -> Iterator[Wanted]:
         """Cut a batch, or what need not end with one, into parcels."""
-        slab = None
-        if self._fills is not None and high > low:
-            shape, dtype = self._fills
-            slab = self._setting.slabs.empty((high - low, *shape), dtype)
-        samples = self._read(found.piece(low, high)) if self._reads_ahead else None
-        at = low
-        while at < high:
-            end = min(at + self._grain, high)
-            here = slice(at - low, end - low)
-            rows, some = None if slab is None else slab[here], None if samples is None else samples[here]
-            yield found.piece(at, end, rows, some)
+        found = self._prepared(found.piece(low, high)) if high > low else found.piece(low, high)
+        at = 0
+        while at < high - low:
+            end = at + self._grain  # which is another one when the next piece is asked for
+            yield found.piece(at, end)
             at = end
 
-    def _read(self, wanted: _Wanted) -> list[Sample]:
-        begun = time.perf_counter()
-        samples = self._reader.samples(wanted)
-        self.meter.add(-1, [(0, "read", time.perf_counter() - begun, len(samples))])
-        return samples
+    def _prepared(self, batch: Wanted) -> Wanted:
+        """Give a batch that is filled its memory, and its samples if they are at hand."""
+        if self._fills is not None:
+            shape, dtype = self._fills
+            batch = replace(batch, rows=self._setting.slabs.empty((len(batch.ids), *shape), dtype))
+        if self._reads_ahead:
+            begun = time.perf_counter()
+            batch = self._picker.with_samples(batch)
+            self.meter.add(CALLER, [(0, "read", time.perf_counter() - begun, len(batch.ids))])
+        return batch
 
-    def _grouped(self, found: _Wanted, ends: Ids) -> Iterator[_Wanted]:
+    def _grouped(self, found: Wanted, ends: Ids) -> Iterator[Wanted]:
         """Put whole batches together."""
         low = 0
         for number, end in enumerate(ends.tolist()):
@@ -208,7 +206,7 @@ class StraightRun(Run):
                 yield found.piece(low, end)
                 low = end
 
-    def _located(self, slot: int, step: int) -> Iterator[tuple[_Wanted, bool]]:
+    def _located(self, slot: int, step: int) -> Iterator[tuple[Wanted, bool]]:
         """List what is in the slots of this rank from one on, and whether that is the end of it."""
         part = self._setting.part
         lanes = np.array(own_lanes(part))
@@ -226,95 +224,8 @@ class StraightRun(Run):
             found = self.order.locate(slots)
             there = found.shards >= 0
             ids, count = sample_ids(found, 0), int(there.sum())
-            known = self._known_shards
-            wanted = _Wanted(known, found.shards[:count], found.offsets[:count], ids[:count], batches[:count])
-            yield wanted, not there.all()
+            picks = Picks(self._shards, found.shards[:count], found.offsets[:count])
+            yield Wanted(picks, ids[:count], batches[:count]), not there.all()
             if not there.all():
                 return
             row += rows
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """Samples to read: their shards, their places in them, their ids, and which batches they are for."""
-
-    known: Sequence[Shard]
-    shards: Ids
-    offsets: Ids
-    ids: Hashes
-    batches: Ids
-    rows: NDArray[Any] | None = None
-    """Where the rows of the batch are filled."""
-    samples: list[Sample] | None = None
-    """The samples, if they have been read."""
-
-    def piece(
-        self, low: int, high: int, rows: NDArray[Any] | None = None, samples: list[Sample] | None = None
-    ) -> _Wanted:
-        """Take some of them."""
-        at = slice(low, high)
-        return _Wanted(
-            self.known, self.shards[at], self.offsets[at], self.ids[at], self.batches[at], rows=rows, samples=samples
-        )
-
-    def urls(self) -> list[str]:
-        """Name the shards."""
-        return [self.known[number].url for number in self.shards.tolist()]
-
-    def joined(self, other: _Wanted) -> _Wanted:
-        """Put others behind them."""
-        return _Wanted(
-            self.known,
-            np.concatenate([self.shards, other.shards]),
-            np.concatenate([self.offsets, other.offsets]),
-            np.concatenate([self.ids, other.ids]),
-            np.concatenate([self.batches, other.batches]),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Reader:
-    """Reads what is wanted, as samples or as columns; runs in the engine's workers."""
-
-    source: Source
-    shards: Sequence[Shard]
-    columns: Sequence[BlockStage] | None
-    """The stages, where they can be done with columns."""
-
-    def __call__(self, parcel: Parcel) -> Parcel:
-        begun, wanted = time.perf_counter(), parcel.wanted
-        parcel.stage = "read"
-        if self.columns is not None:
-            sizes = np.diff(np.flatnonzero(np.diff(wanted.batches, prepend=-1, append=-1)))
-            parcel.batches = column_batches(
-                self.source, self.shards, wanted.shards, wanted.offsets, sizes, self.columns
-            )
-        if parcel.batches is None:
-            samples = self.samples(wanted) if wanted.samples is None else wanted.samples
-            origins = [self.shards[number] for number in wanted.shards.tolist()]
-            block = Block(samples, origins, wanted.ids)
-            for stage in self.columns or ():
-                block = stage.process(block)
-            parcel.parts.append(Part(0, block, range(len(samples)), wanted.rows))
-        parcel.wanted = None
-        if wanted.samples is None:
-            parcel.spent.append((0, "read", time.perf_counter() - begun, len(wanted.ids)))
-        return parcel
-
-    def samples(self, wanted: _Wanted) -> list[Sample]:
-        """Read samples one by one."""
-        return picked(self.source, self.shards, wanted.shards, wanted.offsets)
-
-
-def _are_columns(chain: Sequence[BlockStage]) -> bool:
-    """Tell whether stages do nothing that needs samples one by one."""
-    return all(isinstance(stage, Own | Select) and stage.pool is None for stage in chain)
-
-
-def _filled(chain: Sequence[BlockStage], setting: Setting) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
-    """Give what the rows of batches are that a stage fills, if it is done in this process."""
-    for stage in chain:
-        if isinstance(stage, FillStage) and stage.row is not None:
-            pool = stage.pool or setting.pool
-            return stage.row if pool.mode == "thread" else None
-    return None
