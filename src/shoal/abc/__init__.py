@@ -2,8 +2,10 @@
 
 from shoal.abc.engine import Engine, Parcel, Pool, PoolReading, Step, Stream, Workers
 from shoal.abc.source import (
+    Batch,
     Block,
     Columns,
+    Listable,
     Picks,
     Sample,
     Shard,
@@ -15,9 +17,11 @@ from shoal.abc.source import (
 )
 
 __all__ = [
+    "Batch",
     "Block",
     "Columns",
     "Engine",
+    "Listable",
     "Parcel",
     "Picks",
     "Pool",

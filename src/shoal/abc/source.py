@@ -15,8 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "Batch",
     "Block",
     "Columns",
+    "Listable",
     "Picks",
     "Sample",
     "Shard",
@@ -32,6 +34,21 @@ Sample: TypeAlias = dict[str, Any]
 
 #: For each field a list, or an array with a row for each sample; also ``"__key__"``.
 Columns: TypeAlias = "dict[str, list[Any] | NDArray[Any]]"
+
+
+class Listable(Protocol):
+    """Values that become a list when somebody looks at them: it must be quick, and cannot fail."""
+
+    @property
+    def nbytes(self) -> int:
+        """Their memory."""
+
+    def tolist(self) -> list[Any]:
+        """List them."""
+
+
+#: A batch: columns, some of which are not listed yet.
+Batch: TypeAlias = "dict[str, list[Any] | NDArray[Any] | Listable]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +73,18 @@ class Picks(NamedTuple):
     offsets: NDArray[np.int64]
 
     def by_shard(self) -> list[tuple[Shard, NDArray[np.int64]]]:
-        """Give for each shard which of the picks are of it, in the order in which they lie there.
+        """Give for each shard which of the picks are of it.
 
         >>> picks = Picks([Shard("a"), Shard("b")], np.array([1, 0, 1]), np.array([7, 3, 2]))
         >>> [(shard.url, places.tolist()) for shard, places in picks.by_shard()]
-        [('a', [1]), ('b', [2, 0])]
+        [('a', [1]), ('b', [0, 2])]
         """
         if not len(self.numbers):
             return []
-        order = np.lexsort((self.offsets, self.numbers))
-        runs = np.split(order, np.flatnonzero(np.diff(self.numbers[order])) + 1)
+        # Small numbers are sorted by their digits, in no time.
+        small = self.numbers.astype(np.uint16) if len(self.shards) <= 2**16 else self.numbers
+        order = np.argsort(small, kind="stable")
+        runs = np.split(order, np.flatnonzero(np.diff(small[order])) + 1)
         return [(self.shards[int(self.numbers[run[0]])], run) for run in runs]
 
 
@@ -173,7 +192,7 @@ class SupportsColumns(Protocol):
 class SupportsBatches(Protocol):
     """A source that can read samples of several shards at once as batches of columns."""
 
-    def take_batches(self, picks: Picks, sizes: NDArray[np.int64]) -> list[Columns] | None:
+    def take_batches(self, picks: Picks, sizes: NDArray[np.int64]) -> list[Batch] | None:
         """Read samples as batches of so many; None as above."""
         ...
 

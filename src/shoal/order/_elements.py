@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.order._keys import Hashes, combine, combine_one, derive, scramble
-from shoal.order._permute import permutation, permute, permute_in_chunks
+from shoal.order._permute import permutation, permute, permute_sequences_in_chunks
 from shoal.order._shuffle import Shuffle
 
 __all__ = ["Anchor", "ElementOrder", "Ids", "Lengths", "Located", "Walk", "sample_id", "sample_ids"]
@@ -107,10 +107,12 @@ class ElementOrder:
     def locate(self, elements: Ids) -> Located:
         """Find the samples of some elements."""
         elements = np.asarray(elements, np.int64)
+        numbers, places = self._split(elements)
+        if len(elements) and numbers.min() == numbers.max() and places.max() < self._limit:
+            return Located(*self._pass(int(numbers[0])).locate(places), numbers)
         found = Located(
             np.full(len(elements), -1), np.zeros(len(elements), np.int64), np.zeros(len(elements), np.int64)
         )
-        numbers, places = self._split(elements)
         for number in np.unique(numbers).tolist():
             chosen = np.flatnonzero((numbers == number) & (places < self._limit))
             if len(chosen):
@@ -270,6 +272,9 @@ class _Windows(_Pass):
         if not len(places):
             return shards, offsets
         windows = self._windows(places)
+        low, high = int(windows.min()), int(windows.max())
+        if low == high < len(self._starts) - 1:
+            return self._inside(self._first + low, places - self._starts[low])
         for at in np.unique(windows[windows < len(self._starts) - 1]).tolist():
             chosen = windows == at
             shards[chosen], offsets[chosen] = self._inside(self._first + at, places[chosen] - self._starts[at])
@@ -291,8 +296,9 @@ class _Windows(_Pass):
         if shuffle is not None:
             rows, columns = np.divmod(places, self._walk.lanes)
             size, rest = divmod(int(layout.ends[-1]), self._walk.lanes)
-            keys = scramble(columns, layout.key)
-            places = layout.columns[columns] + permute_in_chunks(rows, size + (columns < rest), shuffle.chunk, keys)
+            lanes = np.arange(self._walk.lanes)
+            keys, lengths = scramble(lanes, layout.key), size + (lanes < rest)
+            places = layout.columns[columns] + permute_sequences_in_chunks(rows, columns, lengths, shuffle.chunk, keys)
         found, offsets = _in_shards(places, layout.ends)
         return layout.shards[found], offsets
 

@@ -45,24 +45,24 @@ def _cut(source: SupportsColumns, picks: Picks, sizes: Ids, stages: Sequence[Blo
     return [_batch(whole, places) for places in np.split(where, np.cumsum(sizes)[:-1])]
 
 
-def _aligned(columns: Columns) -> Sample:
+def _aligned(columns: Sample) -> Sample:
     """Let arrays lie where every framework can share them."""
-    return {
-        name: joined([values]) if isinstance(values, np.ndarray) and not is_aligned(values) else values
-        for name, values in columns.items()
-    }
+    for name, values in columns.items():
+        if isinstance(values, np.ndarray) and not is_aligned(values):
+            columns[name] = joined([values])
+    return columns
 
 
-def _all_selected(parts: Sequence[Columns | None], stages: Sequence[BlockStage]) -> list[Columns] | None:
+def _all_selected(parts: Sequence[Sample | None], stages: Sequence[BlockStage]) -> list[Sample] | None:
     chosen = [None if part is None else _selected(part, stages) for part in parts]
     there = [part for part in chosen if part is not None]
     return there if len(there) == len(chosen) else None
 
 
-def _selected(columns: Columns, stages: Sequence[BlockStage]) -> Columns | None:
+def _selected(columns: Sample, stages: Sequence[BlockStage]) -> Sample | None:
     for stage in stages:
         if isinstance(stage, Select):
-            chosen: Columns = {"__key__": columns["__key__"]}
+            chosen: Sample = {"__key__": columns["__key__"]}
             for names in stage.fields:
                 name = next((name for name in names if name in columns), None)
                 if name is None:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.abc import Block, Sample
+from shoal.abc import Batch, Block, Sample
 from shoal.pipeline.ledger import Failure
 
 __all__ = ["Batches", "Outputs", "Parcel", "Part", "Spent", "weight"]
@@ -65,7 +65,7 @@ def _grouped(items: list[Any], rows: Sequence[int] | None, count: int) -> list[O
 
 
 #: Batches that were made as columns, each with its number of rows.
-Batches: TypeAlias = "list[tuple[Sample, int]]"
+Batches: TypeAlias = "list[tuple[Batch, int]]"
 
 
 @dataclass(slots=True)

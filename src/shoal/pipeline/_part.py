@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.abc import (
+    Batch,
     Block,
     Columns,
     Picks,
@@ -75,7 +76,7 @@ class PartOf(Source):
         """Read samples of a shard as columns, if the source can."""
         return self._source.take_columns(shard, indices) if isinstance(self._source, SupportsColumns) else None
 
-    def take_batches(self, picks: Picks, sizes: NDArray[np.int64]) -> list[Columns] | None:
+    def take_batches(self, picks: Picks, sizes: NDArray[np.int64]) -> list[Batch] | None:
         """Read samples of several shards as batches, if the source can."""
         return self._source.take_batches(picks, sizes) if isinstance(self._source, SupportsBatches) else None
 

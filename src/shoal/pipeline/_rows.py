@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
-from shoal.abc import Sample
+import numpy as np
+
+from shoal.abc import Batch, Sample
 from shoal.pipeline._assemble import assemble
 from shoal.pipeline._memory import Memory
 from shoal.pipeline._parcel import weight
@@ -74,15 +77,16 @@ class SampleRows(Rows):
 
 
 class ColumnRows(Rows):
-    """A batch that is made already, of rows that are all there.
+    """A batch that is made already, of rows that are all there; what is not listed yet is when somebody wants it.
 
     >>> rows = ColumnRows({"__key__": ["a", "b"], "n": [1, 2]}, 2)
     >>> rows.batch(2, None, None) is rows.batch(2, None, None), rows.samples()[1]
     (True, {'__key__': 'b', 'n': 2})
     """
 
-    def __init__(self, columns: Sample, count: int, nbytes: int = 0) -> None:
-        self._columns, self._count, self._nbytes = columns, count, nbytes
+    def __init__(self, batch: Batch, count: int, nbytes: int = 0) -> None:
+        self._batch, self._count, self._nbytes = batch, count, nbytes
+        self._listed: Sample | None = None
 
     @property
     def nbytes(self) -> int:
@@ -96,20 +100,28 @@ class ColumnRows(Rows):
         return self._count
 
     def samples(self) -> Sequence[Sample]:
-        names = list(self._columns)
-        return [dict(zip(names, row, strict=True)) for row in zip(*map(_values, self._columns.values()), strict=True)]
+        columns = self._columns()
+        return [dict(zip(columns, row, strict=True)) for row in zip(*map(_values, columns.values()), strict=True)]
 
     def cut(self, count: int) -> Rows:
         samples = self.samples()
-        self._columns = assemble(samples[:count], count, {}, None)
+        self._listed = assemble(samples[:count], count, {}, None)
         self._count = count
         return SampleRows(list(samples[count:]))
 
     def batch(self, size: int, filler: Sample | None, memory: Memory) -> Sample:
-        return self._columns if size == self._count else super().batch(size, filler, memory)
+        return self._columns() if size == self._count else super().batch(size, filler, memory)
+
+    def _columns(self) -> Sample:
+        if self._listed is None:
+            self._listed = {
+                name: values if isinstance(values, np.ndarray | list) else values.tolist()
+                for name, values in self._batch.items()
+            }
+            self._batch = {}
+        return self._listed
 
 
-def _values(column: object) -> Sequence[object]:
+def _values(column: Any) -> list[Any]:
     """Give the rows of a column as samples have them: numbers as Python's."""
-    ndim = getattr(column, "ndim", 0)
-    return column.tolist() if ndim == 1 else list(column)  # type: ignore[attr-defined, no-any-return, call-overload]
+    return column.tolist() if getattr(column, "ndim", 0) == 1 else list(column)

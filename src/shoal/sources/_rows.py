@@ -18,21 +18,19 @@ from numpy.typing import NDArray
 from shoal.abc import Columns, Sample
 from shoal.errors import DecodeError, DuplicateFieldError, MissingFieldError, PlanError
 from shoal.files import display
+from shoal.sources._batches import UNFIT, RowPool, indices
 from shoal.sources._columns import column
 from shoal.sources._values import values
 
-__all__ = ["UNFIT", "Picked", "RowForm", "Rows", "indices"]
+__all__ = ["Picked", "RowForm", "Rows"]
 
 T = TypeVar("T")
 
 #: From so many numbers on, a call of Arrow is quicker than Python.
 _MANY = 64
 _DIGITS = 9
-#: Rows that lie side by side are sliced if there are so many, and picked one by one if not.
-_STRETCH = 32
-
-#: What pyarrow raises about values that Python cannot hold: text that is not UTF-8, the year 300000.
-UNFIT = (pa.ArrowException, ValueError, TypeError, ArithmeticError, LookupError)
+#: What a row costs beside its values: its key, and where these lie, for each column.
+_ROW, _VIEW = 48, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +106,6 @@ def _numbered_array(begin: str, rows: NDArray[np.int64]) -> pa.Array:
     return pa.StringArray.from_buffers(len(rows), pa.py_buffer(ends), pa.py_buffer(text))
 
 
-def indices(rows: Sequence[int] | NDArray[np.int64]) -> pa.Array:
-    """Give numbers to Arrow. Its own ``pa.array`` asks pandas what they are, and importing that takes a while."""
-    numbers = np.ascontiguousarray(rows, np.int64)
-    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
-
-
 def _text(key: Any) -> str:
     return key.decode("utf-8", "surrogateescape") if isinstance(key, bytes) else str(key)
 
@@ -135,12 +127,13 @@ class Rows:
         self._form = form
         self.first = first
         self.stop = first + int(batch.num_rows)
-        self._keyed: pa.RecordBatch | None = None
+        self._pool: list[RowPool | None] = []
 
     @property
     def nbytes(self) -> int:
-        """The memory that is held for them."""
-        return int(self._batch.get_total_buffer_size())
+        """The memory that is held for them, also for picking from them."""
+        beside = (self.stop - self.first) * (_ROW + _VIEW * len(self._form.fields))
+        return int(self._batch.get_total_buffer_size()) + beside
 
     def samples(self, rows: Sequence[int]) -> list[Sample]:
         """Make samples of some of the rows, which are counted from the beginning of the file."""
@@ -166,25 +159,13 @@ class Rows:
         except pa.ArrowNotImplementedError:
             return None
 
-    def picked_with_keys(self, rows: NDArray[np.int64]) -> list[pa.RecordBatch] | None:
-        """Pick some of the rows, with their keys as the first column; None where these are not plain text.
+    def pool(self) -> RowPool | None:
+        """Give them with their keys as the first column, to be picked from; None where these are not plain text."""
+        if not self._pool:
+            self._pool.append(self._with_keys())
+        return self._pool[0]
 
-        Long stretches of rows are not copied.
-        """
-        if self._keyed is None:
-            self._keyed = self._with_keys()
-        if self._keyed is None:
-            return None
-        begins = np.flatnonzero(np.diff(rows, prepend=rows[0] - 2) != 1)
-        if len(begins) * _STRETCH <= len(rows):
-            lengths = np.diff(begins, append=len(rows)).tolist()
-            return [self._keyed.slice(*run) for run in zip((rows[begins] - self.first).tolist(), lengths, strict=True)]
-        try:
-            return [self._keyed.take(indices(rows - self.first))]
-        except pa.ArrowNotImplementedError:
-            return None
-
-    def _with_keys(self) -> pa.RecordBatch | None:
+    def _with_keys(self) -> RowPool | None:
         form = self._form
         if "__key__" in form.fields:
             return None
@@ -195,7 +176,7 @@ class Rows:
             if not pa.types.is_string(keys.type) or keys.null_count:
                 return None
         columns = [keys, *(self._batch.column(name) for name in form.fields)]
-        return pa.RecordBatch.from_arrays(columns, ["__key__", *form.fields])
+        return RowPool(pa.RecordBatch.from_arrays(columns, ["__key__", *form.fields]))
 
     def _made(self, batch: pa.RecordBatch, rows: Sequence[int]) -> list[Sample]:
         form = self._form

@@ -15,12 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.abc import Block, Columns, Picks, Sample, Shard, Source
+from shoal.abc import Batch, Block, Columns, Picks, Sample, Shard, Source
 from shoal.errors import CacheError, PlanError, UrlChangedError
 from shoal.files import CachedFile, UrlInfo, display, expand, local_path, scheme, stat
 from shoal.sources._cache import Cache, shard_cache
@@ -210,28 +210,25 @@ class TableSource(Source):
             places.append(here)
         return _joined_columns(parts, places)
 
-    def take_batches(self, picks: Picks, sizes: NDArray[np.int64]) -> list[Columns] | None:
+    def take_batches(self, picks: Picks, sizes: NDArray[np.int64]) -> list[Batch] | None:
         """Read samples of several shards as batches of so many, each as `take_columns` gives it; None as there."""
+        from shoal.sources._batches import RowsAt, cut_into_batches  # brings pyarrow, which only reading needs
+
         wanted = picks.by_shard()
         self._decode_groups([shard for shard, _ in wanted])
-        parts: list[Any] = []
-        places: list[NDArray[np.int64]] = []
+        parts: list[RowsAt] = []
         for shard, here in wanted:
             file = self._file(shard.url)
             if file.bounds is None:
                 return None
             rows = self._rows_at(shard, picks.offsets[here], file)
             for piece, some in self._homes(shard.url, file, rows):
-                picked = piece.picked_with_keys(rows if some is None else rows[some])
-                if picked is None:
+                pool = piece.pool()
+                if pool is None:
                     return None
-                parts += picked
-                places.append(here if some is None else here[some])
-        if not parts:
-            return None
-        from shoal.sources._batches import cut_into_batches  # brings pyarrow, which is here by now
-
-        return cut_into_batches(parts, places, sizes)
+                places = (rows, here) if some is None else (rows[some], here[some])
+                parts.append(RowsAt(pool, places[0] - piece.first, places[1]))
+        return cut_into_batches(parts, sizes) if parts else None
 
     def size(self, shard: Shard) -> int | None:
         """Give the bytes of a shard in its file, of columns that are read where the footer tells, or its share of them.
