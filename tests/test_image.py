@@ -48,7 +48,7 @@ SCALED_MEAN = 1.5
 def libraries(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Run with and without the optional libraries."""
     if request.param in ("no turbojpeg", "neither"):
-        monkeypatch.setattr(_turbo, "decoder", lambda: None)
+        monkeypatch.setattr(_turbo, "decoder", lambda data: None)
     if request.param in ("no opencv", "neither"):
         monkeypatch.setattr(_pixels, "opencv", lambda: None)
     return str(request.param)
@@ -689,7 +689,7 @@ def test_a_loader_gives_what_the_stages_give(tmp_path: Path, workers: int, jpegs
 
 def test_the_library_of_the_wheel_is_found() -> None:
     assert _turbo.library() is not None
-    assert _turbo.decoder() is not None
+    assert _turbo.decoder(b"any bytes") is not None
 
 
 def test_a_library_that_is_not_there_or_too_old_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:

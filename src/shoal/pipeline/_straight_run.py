@@ -56,6 +56,10 @@ class StraightRun(Run):
         self._grain = BLOCK if self._plain else max(min(setting.part.batch_size, BLOCK) // 4, 4)
         self._rows_ahead = 1
         chain = () if self._picker.as_columns else (Cross(run_salt(plan, position.epoch), first=True), *chain)
+        # Batches that are filled are large: one is made while one is used, and the memory of a third would be fresh.
+        batch = -(-setting.part.batch_size // setting.part.world_size)
+        self._most = batch if self._fills is not None else None
+        self._under_way = 0
         self._memory = share_of_memory(1)
         self._stream = start(
             {0: chain},
@@ -64,7 +68,7 @@ class StraightRun(Run):
             waits=plan.source.waits,
             catch=False,
             memory=self._memory,
-            ahead=2 * -(-setting.part.batch_size // self._grain) + 1 if self._fills else 1,
+            ahead=batch + 1 if self._fills else 1,
         )
         self._number = self.meter.watch(self._stream)
         self._wanted = self._pieces(position.slot, position.step)
@@ -131,9 +135,13 @@ class StraightRun(Run):
         return SampleRows([*samples, *[None] * missing]), ids
 
     def _send(self) -> None:
-        while not self._stream.full and (wanted := next(self._wanted, None)) is not None:
+        while self._has_room() and (wanted := next(self._wanted, None)) is not None:
             self._sent.append(wanted.ids)
+            self._under_way += len(wanted.ids)
             self._stream.put(Parcel(wanted))
+
+    def _has_room(self) -> bool:
+        return not self._stream.full and (self._most is None or self._under_way < self._most + self._grain)
 
     def _receive(self) -> bool:
         """Wait for the next parcel; False at the end."""
@@ -142,6 +150,7 @@ class StraightRun(Run):
             return False
         parcel = self.meter.received(self._number)
         ids = self._sent.popleft()
+        self._under_way -= len(ids)
         if parcel.batches is None:
             fits = fitting(parcel, len(ids), self._memory, self._stream.capacity)
             seconds = 0.0 if self._plain else sum(spent[2] for spent in parcel.spent)

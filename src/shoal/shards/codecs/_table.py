@@ -30,6 +30,10 @@ _MOST_WRAPPERS = 8  # a hostile name may end in any number of .gz
 _TARGETS = {name: target for target, names in _TABLE.items() for name in names.split()}
 
 
+# What is remembered of names is bounded: they come from the data, and a shard with a new name in every sample must not
+# fill the memory.
+
+
 def extension(field: str) -> str:
     """Give the extension of a field: what follows the last dot, in lower case.
 
@@ -39,6 +43,7 @@ def extension(field: str) -> str:
     return field.rpartition(".")[2].lower()
 
 
+@lru_cache(maxsize=4096)
 def is_picture(field: str) -> bool:
     """Tell whether the extension of a field promises a picture.
 
@@ -57,7 +62,6 @@ def known_extensions() -> tuple[str, ...]:
     return tuple(sorted(_TARGETS))
 
 
-# Bounded, since field names come from the data: a shard with a new name in every sample must not fill the memory.
 @lru_cache(maxsize=4096)
 def codec_for(field: str) -> Codec:
     """Give the codec of a field, importing it at the first use of its extension.

@@ -100,21 +100,22 @@ def _bind(path: str) -> Library:
 class Decoder:
     """A decompressor for one picture. The exact transforms are used, as in ``_jpeg``."""
 
-    def __init__(self, functions: Library) -> None:
+    def __init__(self, functions: Library, data: Data) -> None:
         self._functions = functions
         self._handle = functions.init(_DECOMPRESS)
         if not self._handle:
             raise MemoryError("TurboJPEG could not be started")
         functions.set(self._handle, _STOP_ON_WARNING, 1)
+        self._data = np.frombuffer(data, np.uint8)
+        self._place = self._data.ctypes.data, self._data.size
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None):
             self._functions.destroy(self._handle)
 
-    def header(self, data: Data) -> Header | None:
+    def header(self) -> Header | None:
         """Read the size; None where the file is for Pillow to judge: CMYK, 12 bits, lossless, odd sampling, damage."""
-        view = np.frombuffer(data, np.uint8)
-        if self._functions.read_header(self._handle, view.ctypes.data, view.size):
+        if self._functions.read_header(self._handle, *self._place):
             return None
         get, handle = self._functions.get, self._handle
         block_width = _BLOCK_WIDTH.get(get(handle, _SUBSAMPLING))
@@ -124,9 +125,7 @@ class Decoder:
             return None
         return Header(get(handle, _WIDTH), get(handle, _HEIGHT), block_width)
 
-    def read(
-        self, data: Data, header: Header, box: tuple[int, int, int, int], scale: int, memory: Any
-    ) -> NDArray[np.uint8] | None:
+    def read(self, header: Header, box: tuple[int, int, int, int], scale: int, memory: Any) -> NDArray[np.uint8] | None:
         """Decode the RGB pixels of a box (left, top, width, height, in pixels of the picture at 1/scale).
 
         ``memory(size)`` gives the bytes that they are put into. None if the decoder had anything to complain about.
@@ -136,22 +135,21 @@ class Decoder:
         begin -= begin % max(1, header.block_width // scale)
         wide = min(-(-header.width // scale), left + width + _MARGIN) - begin
         functions, handle = self._functions, self._handle
-        if functions.set_scale(handle, _Fraction(1, scale)):
+        if scale > 1 and functions.set_scale(handle, _Fraction(1, scale)):
             return None
         if functions.set_rectangle(handle, _Rectangle(begin, top, wide, height)):
             return None
-        view = np.frombuffer(data, np.uint8)
         pixels: NDArray[np.uint8] = memory(3 * wide * height).reshape(height, wide, 3)
-        if functions.decompress(handle, view.ctypes.data, view.size, pixels.ctypes.data, 0, _RGB):
+        if functions.decompress(handle, *self._place, pixels.ctypes.data, 0, _RGB):
             return None
         return pixels[:, left - begin : left - begin + width]
 
 
-def decoder() -> Decoder | None:
-    """Give a decoder; None without the library.
+def decoder(data: Data) -> Decoder | None:
+    """Give a decoder for a picture; None without the library.
 
     Each picture gets its own: a used one keeps tables, and a damaged file that lacks some would be decoded with those
     of the picture before it, or spoil the next. Making one takes two microseconds.
     """
     functions = library()
-    return None if functions is None else Decoder(functions)
+    return None if functions is None else Decoder(functions, data)

@@ -102,15 +102,15 @@ def _read_jpeg(
     memory: Callable[[int], NDArray[np.uint8]],
 ) -> NDArray[np.uint8] | None:
     """Decode the fast way; None where it takes Pillow to judge."""
-    decoder = _turbo.decoder()
+    decoder = _turbo.decoder(data)
     if decoder is None:
         return _read_all(data, choose, max_pixels, memory)
-    header = decoder.header(data)
+    header = decoder.header()
     if header is None:
         return None
     _pillow.check_size(header.width, header.height, max_pixels)
     region = choose(header.width, header.height)
-    return decoder.read(data, header, region[:4], region.scale, memory)
+    return decoder.read(header, region[:4], region.scale, memory)
 
 
 def _read_all(
