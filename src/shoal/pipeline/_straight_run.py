@@ -56,9 +56,12 @@ class StraightRun(Run):
         self._grain = BLOCK if self._plain else max(min(setting.part.batch_size, BLOCK) // 4, 4)
         self._rows_ahead = 1
         chain = () if self._picker.as_columns else (Cross(run_salt(plan, position.epoch), first=True), *chain)
-        # Batches that are filled are large: one is made while one is used, and the memory of a third would be fresh.
+        # Batches that are filled are large: one is made while one is used, and the memory of a third would be fresh. But
+        # each worker has something in hand, and something to go on with.
         batch = -(-setting.part.batch_size // setting.part.world_size)
         self._most = batch if self._fills is not None else None
+        pools = [setting.pool, *(stage.pool for stage in stages if stage.pool is not None)]
+        self._least = max(2 * sum(pool.bounds[1] for pool in pools), 1)
         self._under_way = 0
         self._memory = share_of_memory(1)
         self._stream = start(
@@ -141,7 +144,8 @@ class StraightRun(Run):
             self._stream.put(Parcel(wanted))
 
     def _has_room(self) -> bool:
-        return not self._stream.full and (self._most is None or self._under_way < self._most + self._grain)
+        enough = self._most is not None and self._under_way >= self._most and len(self._stream) >= self._least
+        return not enough and not self._stream.full
 
     def _receive(self) -> bool:
         """Wait for the next parcel; False at the end."""
