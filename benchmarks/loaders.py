@@ -58,7 +58,7 @@ stay what they were. All images must have come, once each.
 def compare(
     names: Sequence[str], table: dict[str, Contestant], runs: Callable[[Contestant], dict[str, Any]], rounds: int
 ) -> tuple[dict[str, list[dict[str, Any]]], dict[str, str]]:
-    """Let contestants take turns; one that fails is out, with the reason."""
+    """Let contestants take turns; one that fails twice in a row is out, with the reason."""
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     failed: dict[str, str] = {}
     for number in range(rounds):
@@ -66,13 +66,22 @@ def compare(
             if name in failed:
                 continue
             try:
-                results[name].append(runs(table[name]))
+                results[name].append(_run_again(runs, table[name]))
             except RunError as error:
                 failed[name] = str(error).splitlines()[-1]
                 print(f"{name}: {error}", file=sys.stderr, flush=True)
                 continue
             print(f"round {number + 1}: {name} {json.dumps(results[name][-1])}", file=sys.stderr, flush=True)
     return {name: found for name, found in results.items() if name not in failed}, failed
+
+
+def _run_again(runs: Callable[[Contestant], dict[str, Any]], contestant: Contestant) -> dict[str, Any]:
+    """Run a contestant, and once more if that fails: a busy machine breaks some of them now and then."""
+    try:
+        return runs(contestant)
+    except RunError as error:
+        print(f"{contestant.label}: {error}; once more", file=sys.stderr, flush=True)
+        return runs(contestant)
 
 
 def run_all() -> Iterator[str]:
