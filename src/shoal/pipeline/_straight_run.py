@@ -56,8 +56,8 @@ class StraightRun(Run):
         self._grain = BLOCK if self._plain else max(min(setting.part.batch_size, BLOCK) // 4, 4)
         self._rows_ahead = 1
         chain = () if self._picker.as_columns else (Cross(run_salt(plan, position.epoch), first=True), *chain)
-        # Batches that are filled are large: one is made while one is used, and the memory of a third would be fresh. But
-        # each worker has something in hand, and something to go on with.
+        # Batches that are filled are large: one is made while one is used, and the memory of a third would be fresh.
+        # But each worker has something in hand, and something to go on with.
         batch = -(-setting.part.batch_size // setting.part.world_size)
         self._most = batch if self._fills is not None else None
         pools = [setting.pool, *(stage.pool for stage in stages if stage.pool is not None)]
