@@ -11,7 +11,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,8 +94,10 @@ class Held:
 
 def held() -> Held:
     """Count threads of ours, children, descriptors and shared memory of this process."""
-    tasks = [Path(f"/proc/self/task/{task}/children") for task in os.listdir("/proc/self/task")]
-    children = [int(child) for task in tasks if task.exists() for child in task.read_text().split()]
+    children: list[int] = []
+    for task in os.listdir("/proc/self/task"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended meanwhile
+            children += map(int, Path(f"/proc/self/task/{task}/children").read_text().split())
     names = [thread.name for thread in threading.enumerate() if thread.name.startswith("shoal")]
     maps = Path("/proc/self/maps").read_text().count("memfd:")
     return Held(tuple(sorted(names)), tuple(sorted(children)), len(os.listdir("/proc/self/fd")), maps)

@@ -72,19 +72,19 @@ class Picks(NamedTuple):
     numbers: NDArray[np.int64]
     offsets: NDArray[np.int64]
 
-    def by_shard(self) -> list[tuple[Shard, NDArray[np.int64]]]:
-        """Give for each shard which of the picks are of it.
+    def by_shard(self, *, in_order: bool = True) -> list[tuple[Shard, NDArray[np.int64]]]:
+        """Give for each shard which of the picks are of it, in the order in which they lie there, if that matters.
 
         >>> picks = Picks([Shard("a"), Shard("b")], np.array([1, 0, 1]), np.array([7, 3, 2]))
         >>> [(shard.url, places.tolist()) for shard, places in picks.by_shard()]
-        [('a', [1]), ('b', [0, 2])]
+        [('a', [1]), ('b', [2, 0])]
         """
         if not len(self.numbers):
             return []
         # Small numbers are sorted by their digits, in no time.
         small = self.numbers.astype(np.uint16) if len(self.shards) <= 2**16 else self.numbers
-        order = np.argsort(small, kind="stable")
-        runs = np.split(order, np.flatnonzero(np.diff(small[order])) + 1)
+        order = np.lexsort((self.offsets, self.numbers)) if in_order else np.argsort(small, kind="stable")
+        runs = np.split(order, np.flatnonzero(np.diff(self.numbers[order])) + 1)
         return [(self.shards[int(self.numbers[run[0]])], run) for run in runs]
 
 

@@ -214,7 +214,7 @@ class TableSource(Source):
         """Read samples of several shards as batches of so many, each as `take_columns` gives it; None as there."""
         from shoal.sources._batches import RowsAt, cut_into_batches  # brings pyarrow, which only reading needs
 
-        wanted = picks.by_shard()
+        wanted = picks.by_shard(in_order=False)
         self._decode_groups([shard for shard, _ in wanted])
         parts: list[RowsAt] = []
         for shard, here in wanted:
