@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from shoal._lazy import attach
 
 if TYPE_CHECKING:
-    from shoal import abc, errors, files, image, settings, shards, webdataset
+    from shoal import abc, data, errors, files, image, settings, shards, webdataset
+    from shoal.engines import engine, init, shutdown
     from shoal.pipeline import Dataset, Ledger, Loader, mix
     from shoal.readers import read_arrow, read_parquet, read_tar
 
@@ -24,21 +25,27 @@ __all__ = [
     "Loader",
     "__version__",
     "abc",
+    "data",
+    "engine",
     "errors",
     "files",
     "image",
+    "init",
     "mix",
     "read_arrow",
     "read_parquet",
     "read_tar",
     "settings",
     "shards",
+    "shutdown",
     "webdataset",
 ]
 
 __getattr__, __dir__ = attach(
     __name__,
     {
+        "data": (),
+        "engines": ("engine", "init", "shutdown"),
         "errors": (),
         "files": (),
         "image": (),

@@ -20,6 +20,7 @@ ShoalError
 │   ├── DecodeError                                 a field's bytes are not what its extension says
 │   ├── EncodeError                                 a value cannot be written under its extension
 │   └── ErrorBudgetError                            more samples failed than a run may skip
+├── SchemaError              (ValueError)           files of one dataset differ in columns or types
 ├── IndexFileError           (ValueError)           an index file cannot be used
 └── WorkerDiedError          (RuntimeError)         a worker process died while it worked on a block
 
@@ -46,6 +47,7 @@ __all__ = [
     "MissingFieldError",
     "PlanError",
     "SampleError",
+    "SchemaError",
     "SettingsError",
     "ShardError",
     "ShoalError",
@@ -178,6 +180,10 @@ class EncodeError(SampleError):
 
 class ErrorBudgetError(SampleError):
     """More samples failed than the run was allowed to skip; the text names the last, the ledger has all."""
+
+
+class SchemaError(ShoalError, ValueError):
+    """Files that are one dataset differ in their columns, or in the types of these."""
 
 
 class IndexFileError(ShoalError, ValueError):

@@ -18,7 +18,10 @@ __all__ = ["load", "names"]
 
 _ENTRIES = {
     "engine": {
+        "dask": "shoal.engines._dask:DaskEngine",
         "local": "shoal.engines.local:LocalEngine",
+        "ray": "shoal.engines._ray:RayEngine",
+        "spark": "shoal.engines._pyspark:SparkEngine",
     },
     "format": {
         "arrow": "shoal.pipeline._arrow:to_arrow",

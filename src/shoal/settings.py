@@ -15,7 +15,7 @@ from typing import Any
 
 from shoal.errors import SettingsError
 
-__all__ = ["Process", "Settings", "current", "parse_bytes", "process", "variable"]
+__all__ = ["Process", "Settings", "current", "parse_bytes", "process", "processors", "variable"]
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
@@ -85,6 +85,15 @@ def process(environ: Mapping[str, str] | None = None) -> Process:
     names = {"rank": "RANK", "world_size": "WORLD_SIZE", "worker": "WORKER", "num_workers": "NUM_WORKERS"}
     given = {field: int(environ[name]) for field, name in names.items() if environ.get(name, "").isdigit()}
     return Process(**given)
+
+
+def processors() -> int:
+    """Count the processors that this process may use.
+
+    >>> processors() >= 1
+    True
+    """
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def variable(name: str, environ: Mapping[str, str] | None = None) -> str | None:

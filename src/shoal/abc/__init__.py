@@ -1,6 +1,6 @@
 """The contracts between the rooms: an abstract class for a duty, a protocol for a favour."""
 
-from shoal.abc.engine import Engine, Parcel, Pool, PoolReading, Step, Stream, Workers
+from shoal.abc.engine import Engine, EngineInfo, Handle, SupportsNative, WorkerInfo
 from shoal.abc.source import (
     Batch,
     Block,
@@ -15,12 +15,15 @@ from shoal.abc.source import (
     SupportsRandomAccess,
     SupportsSplit,
 )
+from shoal.abc.stream import Parcel, Pool, PoolReading, Step, Stream, Workers
 
 __all__ = [
     "Batch",
     "Block",
     "Columns",
     "Engine",
+    "EngineInfo",
+    "Handle",
     "Listable",
     "Parcel",
     "Picks",
@@ -33,7 +36,9 @@ __all__ = [
     "Stream",
     "SupportsBatches",
     "SupportsColumns",
+    "SupportsNative",
     "SupportsRandomAccess",
     "SupportsSplit",
+    "WorkerInfo",
     "Workers",
 ]

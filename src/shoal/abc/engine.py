@@ -1,134 +1,85 @@
-"""Who does the work of a plan."""
+"""Who does the work: an engine holds collections of shards and runs functions over them."""
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, runtime_checkable
 
-from shoal.errors import PlanError
+from shoal.abc.stream import Step, Stream
 
-__all__ = ["Engine", "Parcel", "Pool", "PoolReading", "Step", "Stream", "Workers"]
-
-In = TypeVar("In", bound="Parcel")
-Out = TypeVar("Out", bound="Parcel")
-
-#: A number, the least and the most of them, or "auto".
-Workers: TypeAlias = "int | tuple[int, int] | str"
+__all__ = ["Engine", "EngineInfo", "Handle", "SupportsNative", "WorkerInfo"]
 
 
-@dataclass(frozen=True, slots=True)
-class Pool:
-    """Who does a stage: so many threads or processes.
-
-    >>> Pool((1, 4)).bounds
-    (1, 4)
-    """
-
-    workers: Workers = "auto"
-    """A number; the least and the most of them, between which the run goes by how full its queues are; or
-    ``"auto"``, as many as there are processors."""
-    mode: str = "thread"
-
-    def __post_init__(self) -> None:
-        low, high = self.bounds
-        if not 0 <= low <= high or (low == 0 and high > 0):
-            raise PlanError(f'workers={self.workers!r}; it is a number, a range like (1, 4), or "auto"; 0 is none')
-        if self.mode not in ("thread", "process"):
-            raise PlanError(f'mode={self.mode!r}; known are "thread" and "process"')
-
-    @property
-    def bounds(self) -> tuple[int, int]:
-        """The least and the most workers."""
-        match self.workers:
-            case "auto":
-                return (os.cpu_count() or 1,) * 2
-            case bool():
-                return -1, -1
-            case int(number):
-                return number, number
-            case (int(low), int(high)) if not isinstance(low, bool):
-                return low, high
-        return -1, -1
-
-
-class Parcel(Protocol):
-    """What travels through a stream: some samples, with an address for messages."""
-
-    @property
-    def nbytes(self) -> int:
-        """The memory that it holds, about."""
-
-    @property
-    def address(self) -> str:
-        """Where its samples come from, as a message says it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One thing to do with each parcel, and who does it."""
-
-    name: str
-    work: Callable[[Any], Any]
-    pool: Pool
-    rescue: Callable[[Callable[[Any], Any], Any, Exception], Any] | None = None
-    """Called with the work, a parcel and the error when worker processes died of it, more than once; gives what is
-    to go on, or raises."""
-
-
-@dataclass(frozen=True, slots=True)
-class PoolReading:
-    """How the workers of a step are doing, since the stream began."""
-
-    name: str
-    mode: str
-    workers: int
-    waiting: int
-    """Parcels that wait for them."""
-    done: int
-    """Parcels that they are through with."""
-    busy: float
-    """Seconds that they worked, added up."""
-    deaths: int = 0
-    """Processes that were started anew."""
-
-
-class Stream(ABC, Generic[In, Out]):
-    """Work that goes in as parcels and comes out in the same order, some of it being done meanwhile."""
-
-    capacity: int
-    """Parcels that may be under way at most; more would only wait."""
+class Handle(ABC):
+    """Shards that an engine holds, in their order; it lets go of them when nobody refers to this any more."""
 
     @abstractmethod
     def __len__(self) -> int:
-        """Count the parcels that were put in and did not come out yet."""
+        """Count them."""
 
-    @property
-    @abstractmethod
-    def full(self) -> bool:
-        """Whether another parcel would be one too many, or take too much memory."""
 
-    @abstractmethod
-    def put(self, parcel: In) -> None:
-        """Hand over a parcel."""
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """Somebody who does tasks, as his engine knows him."""
 
-    @abstractmethod
-    def get(self) -> Out:
-        """Wait for the oldest parcel and give what became of it, or raise what went wrong with it."""
+    name: str
+    host: str
+    cpus: float
 
-    @abstractmethod
-    def close(self) -> None:
-        """Give up what is under way and let go of all workers."""
 
-    @abstractmethod
-    def readings(self) -> Sequence[PoolReading]:
-        """Tell how each step is doing."""
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """What runs where.
+
+    >>> print(EngineInfo("local", "this process", (WorkerInfo("threads and processes", "localhost", 2),)))
+    local at this process, 2 processors
+      threads and processes on localhost, 2 processors
+    """
+
+    name: str
+    address: str
+    workers: tuple[WorkerInfo, ...]
+    started_here: bool = True
+    """Whether `shoal.shutdown` ends it; one that was there before is left running."""
+
+    def __str__(self) -> str:
+        total = sum(worker.cpus for worker in self.workers)
+        begun = "" if self.started_here else ", which was running before"
+        lines = (f"  {worker.name} on {worker.host}, {worker.cpus:g} processors" for worker in self.workers)
+        return "\n".join([f"{self.name} at {self.address}{begun}, {total:g} processors", *lines])
 
 
 class Engine(ABC):
-    """Runs what a plan describes. The plan is data; nothing has been read when it arrives here."""
+    """Runs functions over shards, and streams of parcels.
+
+    A function may be called again for the same shard when its worker died, so it must give the same result then. What
+    it raises is raised by whoever gathers the shard. A shard that a function gets is its own: it may change it.
+    """
+
+    @abstractmethod
+    def scatter(self, objects: Iterable[Any]) -> Handle:
+        """Take in objects of this process, each as a shard."""
+
+    @abstractmethod
+    def map(self, function: Callable[..., Any], *handles: Handle) -> Handle:
+        """Call a function with one shard of each of several collections of the same length; results are shards."""
+
+    @abstractmethod
+    def exchange(self, function: Callable[[Any], Sequence[Any]], handle: Handle, pieces: int) -> Handle:
+        """Let a function cut each shard into so many pieces; shard j of the result is the list of all pieces j.
+
+        The pieces are in the order of the shards they are of.
+        """
+
+    @abstractmethod
+    def gather(self, handle: Handle, numbers: Iterable[int] | None = None) -> Iterator[Any]:
+        """Bring shards to this process, one after the other; all of them, or those of some numbers."""
+
+    @abstractmethod
+    def free(self, handle: Handle) -> None:
+        """Let go of shards at once; whoever still refers to the handle finds it empty."""
 
     @abstractmethod
     def stream(self, steps: Sequence[Step], *, memory: int, ahead: int = 1) -> Stream[Any, Any]:
@@ -136,3 +87,24 @@ class Engine(ABC):
 
         It holds about ``memory`` bytes at most; if these suffice, it takes ``ahead`` parcels at least.
         """
+
+    @abstractmethod
+    def describe(self) -> EngineInfo:
+        """Tell what runs where."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of everything, and end what was started for it."""
+
+
+@runtime_checkable
+class SupportsNative(Protocol):
+    """An engine that has collections of its own kind."""
+
+    def adopt(self, native: Any) -> Handle:
+        """Make shards of the partitions of a collection, where they lie: frames, arrays or lists."""
+        ...
+
+    def export(self, handle: Handle) -> Any:
+        """Make a collection of the engine's own kind of shards, where they lie; each is a partition."""
+        ...

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from shoal._ending import ends_with_program
 from shoal.abc import Pool
 from shoal.order import Ids, Part
-from shoal.pipeline._ending import ends_with_program
 from shoal.pipeline._live import LiveLine
 from shoal.pipeline._meter import Meter
 from shoal.pipeline._plan import Plan

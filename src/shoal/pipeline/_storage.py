@@ -11,10 +11,10 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from shoal._ending import ends_with_program
 from shoal._malloc import keep_freed_memory
 from shoal.abc import Block, Pool, Sample, Source, Stream
 from shoal.order import Located, Mixing, combine_one, derive, sample_ids
-from shoal.pipeline._ending import ends_with_program
 from shoal.pipeline._meter import CALLER, Meter
 from shoal.pipeline._parcel import Parcel, Part, weight
 from shoal.pipeline._plan import Mixture, Plan

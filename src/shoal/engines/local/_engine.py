@@ -1,19 +1,69 @@
-"""The embedded engine: threads of this process, and processes of its own for stages that hold the lock."""
+"""The embedded engine: threads of this process, and processes of its own for what holds the lock."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
+from shoal import settings
 from shoal._malloc import keep_freed_memory
-from shoal.abc import Engine, Step, Stream
+from shoal.abc import Engine, EngineInfo, Handle, Step, Stream, WorkerInfo
 from shoal.engines.local._stream import CrewStream, InlineStream
+from shoal.errors import PlanError
+
+if TYPE_CHECKING:
+    from shoal.engines.local._collection import Collections
 
 __all__ = ["LocalEngine"]
 
 
 class LocalEngine(Engine):
-    """Runs steps in threads (decoding, decompression and numpy let go of the interpreter's lock) or in processes."""
+    """Runs tasks and steps in threads (numpy, Arrow and decoders let go of the interpreter's lock) or in processes.
+
+    Shards that it holds are in memory up to ``memory`` bytes, and in a file beyond that.
+
+    >>> engine = LocalEngine(workers=2)
+    >>> list(engine.gather(engine.map(str, engine.scatter([1, 2]))))
+    ['1', '2']
+    >>> engine.close()
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        workers: int | None = None,
+        memory: int | None = None,
+        mode: str = "auto",
+    ) -> None:
+        if address is not None:
+            raise PlanError(f"address={address!r}; the local engine is this process, and has no address")
+        self._workers = workers or settings.processors()
+        self._memory = settings.current().memory if memory is None else memory
+        self._mode = mode
+        self._lock = threading.Lock()
+        self._made: Collections | None = None
+
+    def scatter(self, objects: Iterable[Any]) -> Handle:
+        """Keep objects."""
+        return self._collections().scatter(objects)
+
+    def map(self, function: Callable[..., Any], *handles: Handle) -> Handle:
+        """Begin to call a function; calls wait for shards that are not there yet."""
+        return self._collections().map(function, handles)
+
+    def exchange(self, function: Callable[[Any], Sequence[Any]], handle: Handle, pieces: int) -> Handle:
+        """Begin to cut shards; pieces stay where they are until somebody wants them."""
+        return self._collections().exchange(function, handle, pieces)
+
+    def gather(self, handle: Handle, numbers: Iterable[int] | None = None) -> Iterator[Any]:
+        """Give shards as soon as they are there."""
+        return self._collections().gather(handle, range(len(handle)) if numbers is None else numbers)
+
+    def free(self, handle: Handle) -> None:
+        """Let go of shards; calls that have not begun are not made."""
+        self._collections().free(handle)
 
     def stream(self, steps: Sequence[Step], *, memory: int, ahead: int = 1) -> Stream[Any, Any]:
         """Start the workers of all steps; steps without workers are done while one waits."""
@@ -21,3 +71,23 @@ class LocalEngine(Engine):
         if all(step.pool.bounds == (0, 0) for step in steps):
             return InlineStream(steps)
         return CrewStream(steps, memory, ahead)
+
+    def describe(self) -> EngineInfo:
+        """Tell how many tasks are done at once."""
+        workers = WorkerInfo("threads, and processes where these are better", "localhost", self._workers)
+        return EngineInfo("local", "this process", (workers,))
+
+    def close(self) -> None:
+        """End all workers, and forget all shards."""
+        with self._lock:
+            made, self._made = self._made, None
+        if made is not None:
+            made.close()
+
+    def _collections(self) -> Collections:
+        with self._lock:
+            if self._made is None:
+                from shoal.engines.local._collection import Collections  # a stream, which is to begin soon, needs none
+
+                self._made = Collections(self._workers, self._memory, self._mode)
+            return self._made

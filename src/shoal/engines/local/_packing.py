@@ -7,17 +7,13 @@ Arrays that are unpacked are views of the message.
 from __future__ import annotations
 
 import pickle
-import types
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import cloudpickle
-
-from shoal._optional import require
+from shoal.engines._pickling import Plain, Thorough, refusal
 from shoal.engines.local._segments import Owned, Owner, copy
-from shoal.errors import PlanError
 
 __all__ = ["INLINE", "Packed", "Packer", "unpack"]
 
@@ -44,7 +40,7 @@ class Packer:
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
-        self._kind: Callable[..., pickle.Pickler] = _Plain
+        self._kind: Callable[..., pickle.Pickler] = Plain
         self._last = 0  # bytes of the last message: the next one is expected to need as many
 
     def pack(self, value: Any) -> Packed:
@@ -54,13 +50,13 @@ class Packer:
         except (OSError, MemoryError):  # of the segments
             raise
         except Exception as error:  # whatever refuses to be pickled does so in its own way
-            if self._kind is _Thorough:
-                raise _refusal(value, error) from error
+            if self._kind is Thorough:
+                raise refusal(value, error) from error
         try:
-            packed = self._packed(value, _Thorough)
+            packed = self._packed(value, Thorough)
         except Exception as error:
-            raise _refusal(value, error) from error
-        self._kind = _Thorough  # the next messages will hold the like
+            raise refusal(value, error) from error
+        self._kind = Thorough  # the next messages will hold the like
         return packed
 
     def _packed(self, value: Any, kind: Callable[..., pickle.Pickler]) -> Packed:
@@ -89,11 +85,6 @@ class Packer:
             room.write(part)
         self._last = room.used
         return Packed(room.view[: room.used], room.segment, stream, len(buffers))
-
-
-def _refusal(value: Any, error: Exception) -> PlanError:
-    text = f"a {type(value).__name__} cannot be sent to another process ({type(error).__name__}: {error}); "
-    return PlanError(text + 'keep such values out of samples, or use mode="thread"')
 
 
 def unpack(view: memoryview, stream: int, buffers: int, *, copied: bool) -> Any:
@@ -149,65 +140,3 @@ class _Room:
         if self.segment is not None:
             self._owner.back(self.segment.name)
             self.segment = None
-
-
-class _Plain(pickle.Pickler):
-    """Pickles by name what has one in a module that the other process can import."""
-
-    def reducer_override(self, value: Any) -> Any:
-        reduced = _reduced(value)
-        if reduced is None and _of_main(value):
-            raise pickle.PicklingError(f"{value!r} is known by name in this process only")
-        return NotImplemented if reduced is None else reduced
-
-
-class _Thorough(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
-    """Pickles functions and classes of scripts and functions too, by value."""
-
-    def reducer_override(self, value: Any) -> Any:
-        reduced = _reduced(value)
-        return super().reducer_override(value) if reduced is None else reduced
-
-
-def _of_main(value: Any) -> bool:
-    return isinstance(value, type | types.FunctionType) and value.__module__ == "__main__"
-
-
-def _reduced(value: Any) -> Any:
-    """Say how to make a value again for which pickle has no good way of its own; None for all others."""
-    kind = type(value)
-    if kind is memoryview:
-        return _reduced_view(value)
-    if kind.__module__ == "torch" and kind.__name__ == "Tensor" and _plain_tensor(value):
-        return _tensor, (value.numpy(),)
-    return None
-
-
-def _reduced_view(view: memoryview) -> Any:
-    if not view.nbytes:
-        return memoryview, (b"" if view.readonly else bytearray(),)
-    memoryview(bytes(view.itemsize)).cast(view.format)  # type: ignore[call-overload]  # or it could not be made again
-    if not view.c_contiguous:
-        laid_out = memoryview(view.tobytes() if view.readonly else bytearray(view.tobytes()))
-        return _view, (pickle.PickleBuffer(laid_out), view.format, view.shape)
-    return _view, (pickle.PickleBuffer(view), view.format, view.shape)
-
-
-def _view(buffer: Any, form: str, shape: tuple[int, ...]) -> memoryview:
-    flat = memoryview(buffer).cast("B")
-    return flat if form == "B" and len(shape) == 1 else flat.cast(form, shape)  # type: ignore[call-overload]
-
-
-def _plain_tensor(tensor: Any) -> bool:
-    """Tell whether numpy can hold it: torch's own way of pickling copies a tensor several times."""
-    if tensor.device.type != "cpu" or tensor.requires_grad or not tensor.is_contiguous():
-        return False
-    try:
-        tensor.numpy()
-    except (TypeError, RuntimeError):  # sparse, quantized, of a type that numpy lacks
-        return False
-    return True
-
-
-def _tensor(array: Any) -> Any:
-    return require("torch", "receiving tensors").from_numpy(array)

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Generic
 
-from shoal.abc.engine import In, Out
+from shoal.abc.stream import In, Out
+from shoal.engines._pickling import shipped
 from shoal.engines.local._channel import Channel, Frame, Kind, Lost
-from shoal.engines.local._shipping import shipped
 from shoal.errors import PlanError, ShoalError, WorkerDiedError
 
 __all__ = ["Remote", "RemoteClosed"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import cloudpickle
 
-from shoal.engines.local._shipping import shipped
+from shoal.engines._pickling import shipped
 from shoal.errors import PlanError
 
 __all__ = ["distributed_map_unordered"]

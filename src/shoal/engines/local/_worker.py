@@ -11,35 +11,16 @@ import threading
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle
 
 from shoal._malloc import keep_freed_memory
+from shoal.engines._task import Caught
 from shoal.engines.local._channel import Channel, Frame, Kind, Lost
 from shoal.engines.local._packing import Packed
-from shoal.errors import ShoalError
 
-__all__ = ["Caught", "serve"]
-
-
-@dataclass(frozen=True, slots=True)
-class Caught:
-    """An exception on its way to the parent: what pickle keeps of it, and what it does not."""
-
-    error: Exception
-    notes: tuple[str, ...]
-    text: str
-    """The traceback in the worker."""
-
-    def revived(self) -> Exception:
-        """Give the exception, with all that was known about it where it was raised."""
-        for note in self.notes:
-            if note not in getattr(self.error, "__notes__", ()):
-                self.error.add_note(note)
-        self.error.add_note(f"in a worker process:\n{self.text}")
-        return self.error
+__all__ = ["serve"]
 
 
 def serve(descriptor: int) -> None:
@@ -104,21 +85,4 @@ def _done(channel: Channel, work: Callable[[Any], Any], frame: Frame) -> tuple[K
     try:
         return Kind.RESULT, channel.pack(work(frame.unpack()))
     except BaseException as error:  # an exit or interrupt too: the parent waits for an answer
-        return Kind.ERROR, channel.pack(_caught(error))
-
-
-def _caught(error: BaseException) -> Caught:
-    trace = error.__traceback__ and (error.__traceback__.tb_next or error.__traceback__)  # without our own frame
-    text = "".join(traceback.format_exception(type(error), error, trace))
-    return Caught(_sendable(error), tuple(map(str, getattr(error, "__notes__", ()))), text)
-
-
-def _sendable(error: BaseException) -> Exception:
-    """Give the exception if it survives the journey and may be raised in a thread of the parent; else its text."""
-    if isinstance(error, Exception):
-        try:
-            if type(cloudpickle.loads(cloudpickle.dumps(error))) is type(error):
-                return error
-        except Exception:  # noqa: S110  (its class may do anything; the text is sent instead)
-            pass
-    return ShoalError(traceback.format_exception_only(error)[0].strip())
+        return Kind.ERROR, channel.pack(Caught.of(error))

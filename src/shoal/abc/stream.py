@@ -1,0 +1,127 @@
+"""Work that goes through several steps, each with workers of its own, in an order that is kept."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+from shoal.errors import PlanError
+
+__all__ = ["Parcel", "Pool", "PoolReading", "Step", "Stream", "Workers"]
+
+In = TypeVar("In", bound="Parcel")
+Out = TypeVar("Out", bound="Parcel")
+
+#: A number, the least and the most of them, or "auto".
+Workers: TypeAlias = "int | tuple[int, int] | str"
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Who does a stage: so many threads or processes.
+
+    >>> Pool((1, 4)).bounds
+    (1, 4)
+    """
+
+    workers: Workers = "auto"
+    """A number; the least and the most of them, between which the run goes by how full its queues are; or
+    ``"auto"``, as many as there are processors."""
+    mode: str = "thread"
+
+    def __post_init__(self) -> None:
+        low, high = self.bounds
+        if not 0 <= low <= high or (low == 0 and high > 0):
+            raise PlanError(f'workers={self.workers!r}; it is a number, a range like (1, 4), or "auto"; 0 is none')
+        if self.mode not in ("thread", "process"):
+            raise PlanError(f'mode={self.mode!r}; known are "thread" and "process"')
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The least and the most workers."""
+        match self.workers:
+            case "auto":
+                return (os.cpu_count() or 1,) * 2
+            case bool():
+                return -1, -1
+            case int(number):
+                return number, number
+            case (int(low), int(high)) if not isinstance(low, bool):
+                return low, high
+        return -1, -1
+
+
+class Parcel(Protocol):
+    """What travels through a stream: some samples, with an address for messages."""
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that it holds, about."""
+
+    @property
+    def address(self) -> str:
+        """Where its samples come from, as a message says it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing to do with each parcel, and who does it."""
+
+    name: str
+    work: Callable[[Any], Any]
+    pool: Pool
+    rescue: Callable[[Callable[[Any], Any], Any, Exception], Any] | None = None
+    """Called with the work, a parcel and the error when worker processes died of it, more than once; gives what is
+    to go on, or raises."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolReading:
+    """How the workers of a step are doing, since the stream began."""
+
+    name: str
+    mode: str
+    workers: int
+    waiting: int
+    """Parcels that wait for them."""
+    done: int
+    """Parcels that they are through with."""
+    busy: float
+    """Seconds that they worked, added up."""
+    deaths: int = 0
+    """Processes that were started anew."""
+
+
+class Stream(ABC, Generic[In, Out]):
+    """Work that goes in as parcels and comes out in the same order, some of it being done meanwhile."""
+
+    capacity: int
+    """Parcels that may be under way at most; more would only wait."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Count the parcels that were put in and did not come out yet."""
+
+    @property
+    @abstractmethod
+    def full(self) -> bool:
+        """Whether another parcel would be one too many, or take too much memory."""
+
+    @abstractmethod
+    def put(self, parcel: In) -> None:
+        """Hand over a parcel."""
+
+    @abstractmethod
+    def get(self) -> Out:
+        """Wait for the oldest parcel and give what became of it, or raise what went wrong with it."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give up what is under way and let go of all workers."""
+
+    @abstractmethod
+    def readings(self) -> Sequence[PoolReading]:
+        """Tell how each step is doing."""

@@ -1,0 +1,64 @@
+"""Shards on their way into collections of other systems: as Arrow tables, and what must be known of them before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from shoal.errors import PlanError
+
+__all__ = ["Look", "as_table", "look", "schema_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a shard is: a frame without its rows, or the shape and type of an array."""
+
+    kind: str
+    empty: Any = None
+    shape: tuple[int, ...] = ()
+    dtype: Any = None
+
+
+def look(shard: Any) -> Look:
+    """Look at a shard.
+
+    >>> look(np.zeros((2, 3))).shape
+    (2, 3)
+    """
+    if isinstance(shard, pd.DataFrame | pd.Series):
+        return Look("frame", shard.iloc[:0])
+    if isinstance(shard, np.ndarray):
+        return Look("array", shape=shard.shape, dtype=shard.dtype)
+    if isinstance(shard, list):
+        return Look("list")
+    raise PlanError(f"shards of type {type(shard).__name__} make no Dask collection; frames, arrays and lists do")
+
+
+def as_table(shard: Any) -> pa.Table:
+    """Make an Arrow table of a frame, or of a dict of arrays: arrays of more dimensions become lists.
+
+    >>> as_table({"x": np.zeros((2, 3)), "y": np.arange(2)}).column_names
+    ['x', 'y']
+    """
+    if isinstance(shard, pd.DataFrame):
+        return pa.Table.from_pandas(shard, preserve_index=False)
+    if isinstance(shard, dict) and all(isinstance(value, np.ndarray) and value.ndim for value in shard.values()):
+        return pa.table({name: _column(value) for name, value in shard.items()})
+    raise PlanError(f"a shard of type {type(shard).__name__} makes no table; frames and dicts of arrays do")
+
+
+def schema_of(shard: Any) -> pa.Schema:
+    """Give the schema of the table that a shard makes."""
+    return as_table(shard).schema.remove_metadata()
+
+
+def _column(array: np.ndarray[Any, Any]) -> pa.Array:
+    column = pa.array(array.reshape(-1))
+    for length in reversed(array.shape[1:]):
+        column = pa.FixedSizeListArray.from_arrays(column, length)
+    return column

@@ -1,0 +1,211 @@
+"""Spark as an engine: a collection is an RDD with one shard in each partition; Spark places, retries and spills it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark import SparkContext, StorageLevel
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+from shoal import registry, settings
+from shoal.abc import Engine, EngineInfo, Handle, Step, Stream, WorkerInfo
+from shoal.engines._message import joined, pack
+from shoal.engines._native import as_table, schema_of
+from shoal.engines._task import Split, Task, opened
+from shoal.engines._verbs import checked, named
+from shoal.errors import WorkerDiedError
+
+__all__ = ["SparkEngine", "SparkHandle"]
+
+#: A task whose Python worker dies is tried so often. Spark's own local mode would try it once.
+_ATTEMPTS = 4
+
+
+class SparkHandle(Handle):
+    """Shards as the messages in an RDD, one in each partition."""
+
+    def __init__(self, rdd: Any, count: int) -> None:
+        self.rdd, self._count = rdd, count
+
+    def __len__(self) -> int:
+        return self._count
+
+
+class SparkEngine(Engine):
+    """Runs tasks on Spark: in the active session, at the master of an address, or in this machine's processes."""
+
+    def __init__(
+        self, address: str | None = None, *, workers: int | None = None, memory: int | None = None, **options: Any
+    ) -> None:
+        active = SparkSession.getActiveSession()
+        self.started_here = active is None and SparkContext._active_spark_context is None
+        if active is None:
+            active = _built(address, workers or settings.processors(), memory, options)
+        self.session = active
+        self.context: SparkContext = active.sparkContext
+        if self.started_here and address is None:
+            self.context.pythonExec = sys.executable  # by itself Spark takes the first python3 that it finds
+
+    def scatter(self, objects: Iterable[Any]) -> Handle:
+        """Let Spark have objects, one in each partition."""
+        messages = [bytes(pack(item)) for item in objects]
+        return self._kept(self.context.parallelize(messages, max(len(messages), 1)), len(messages))
+
+    def map(self, function: Callable[..., Any], *handles: Handle) -> Handle:
+        """Treat each partition when it is wanted."""
+        first, *others = checked(SparkHandle, handles)
+        task, count, rows = Task.of(function, named(function)), len(first), first.rdd.map(_row)
+        for other in others:
+            rows = rows.zip(other.rdd).map(_longer)
+        return self._kept(rows.mapPartitionsWithIndex(_caller(task, count)), count)
+
+    def exchange(self, function: Callable[[Any], Sequence[Any]], handle: Handle, pieces: int) -> Handle:
+        """Shuffle the pieces."""
+        (found,) = checked(SparkHandle, [handle])
+        split = Split(Task.of(function, named(function)), pieces)
+        cut = found.rdd.mapPartitionsWithIndex(_cutter(split, len(found)))
+        moved = cut.partitionBy(max(pieces, 1), _itself).mapPartitionsWithIndex(_collected, preservesPartitioning=True)
+        return self._kept(moved, pieces)
+
+    def gather(self, handle: Handle, numbers: Iterable[int] | None = None) -> Iterator[Any]:
+        """Fetch partitions, as many at once as can be treated at once."""
+        (found,) = checked(SparkHandle, [handle])
+        chosen = list(range(len(found)) if numbers is None else numbers)
+        ahead = 2 * max(self.context.defaultParallelism, 1)
+        for low in range(0, len(chosen), ahead):
+            some = chosen[low : low + ahead]
+            if some:
+                yield from map(opened, self._fetched(found.rdd, some))
+
+    def free(self, handle: Handle) -> None:
+        """Let Spark drop what it keeps."""
+        (found,) = checked(SparkHandle, [handle])
+        found.rdd.unpersist()
+
+    def stream(self, steps: Sequence[Step], *, memory: int, ahead: int = 1) -> Stream[Any, Any]:
+        """Run streams here: what feeds a trainer runs beside it."""
+        stream: Stream[Any, Any] = registry.load("engine", "local")().stream(steps, memory=memory, ahead=ahead)
+        return stream
+
+    def adopt(self, native: Any) -> Handle:
+        """Make a frame of each partition of a DataFrame, by way of Arrow."""
+        empty = to_arrow_schema(native.schema).empty_table()
+        packed = native.mapInArrow(_packer(empty), "message binary").rdd.map(_bytes)
+        return self._kept(packed.mapPartitions(_or_empty(empty)), native.rdd.getNumPartitions())
+
+    def export(self, handle: Handle) -> Any:
+        """Make a DataFrame of frames, or of dicts of arrays, by way of Arrow."""
+        (found,) = checked(SparkHandle, [handle])
+        schema = next(iter(self.gather(self.map(schema_of, handle), [0])))
+        rows = self.session.createDataFrame(found.rdd.map(_row), "message binary")
+        return rows.mapInArrow(_tables(schema), from_arrow_schema(schema))
+
+    def describe(self) -> EngineInfo:
+        """Name the master and its executors."""
+        cores = self.context.defaultParallelism
+        workers = (WorkerInfo("executors", self.context.getConf().get("spark.driver.host", "localhost"), cores),)
+        return EngineInfo("spark", self.context.master, workers, self.started_here)
+
+    def close(self) -> None:
+        """End what was started here."""
+        if self.started_here:
+            self.session.stop()
+
+    def _kept(self, rdd: Any, count: int) -> SparkHandle:
+        return SparkHandle(rdd.persist(StorageLevel.MEMORY_AND_DISK), count)
+
+    def _fetched(self, rdd: Any, numbers: Sequence[int]) -> list[Any]:
+        try:
+            return list(self.context.runJob(rdd, _all, numbers))
+        except Exception as error:
+            if "SparkException" in str(error) and "Python worker exited" in str(error):
+                raise WorkerDiedError("workers died of a task, more often than Spark tries again") from error
+            raise
+
+
+def _built(address: str | None, workers: int, memory: int | None, options: dict[str, Any]) -> SparkSession:
+    own = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+    }
+    if memory is not None:
+        own["spark.driver.memory" if address is None else "spark.executor.memory"] = f"{max(memory // 2**20, 512)}m"
+    builder: Any = SparkSession.builder
+    builder = builder.appName("shoal").master(address or f"local[{workers},{_ATTEMPTS}]")
+    given = own if address is None else {}
+    for key, value in {**given, **{name.replace("__", "."): value for name, value in options.items()}}.items():
+        builder = builder.config(key, value)
+    session: SparkSession = builder.getOrCreate()
+    return session
+
+
+def _packer(empty: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    def packed(batches: Iterator[Any]) -> Iterator[Any]:
+        table = pa.Table.from_batches(list(batches), empty.schema)
+        yield pa.record_batch({"message": pa.array([bytes(pack(table.to_pandas()))], pa.binary())})
+
+    return packed
+
+
+def _or_empty(empty: Any) -> Callable[[Iterator[bytes]], Iterator[bytes]]:
+    """Give a partition without rows, of which Spark may say nothing, a frame without rows."""
+    return lambda messages: iter(list(messages) or [bytes(pack(empty.to_pandas()))])
+
+
+def _tables(schema: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    def tables(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            for message in batch.column(0):
+                yield from as_table(opened(message.as_buffer())).cast(schema).to_batches()
+
+    return tables
+
+
+def _bytes(row: Any) -> bytes:
+    return bytes(row[0])
+
+
+def _row(message: Any) -> tuple[Any, ...]:
+    return (message,)
+
+
+def _longer(pair: tuple[tuple[Any, ...], Any]) -> tuple[Any, ...]:
+    return (*pair[0], pair[1])
+
+
+def _itself(number: int) -> int:
+    return number
+
+
+def _all(messages: Iterator[Any]) -> list[Any]:
+    return list(messages)
+
+
+def _caller(task: Task, count: int) -> Callable[[int, Iterator[Any]], Iterator[bytes]]:
+    return lambda number, rows: (bytes(task(number, count, *row)) for row in rows)
+
+
+def _cutter(split: Split, count: int) -> Callable[[int, Iterator[Any]], Iterator[tuple[int, tuple[int, bytes]]]]:
+    def pieces(number: int, messages: Iterator[Any]) -> Iterator[tuple[int, tuple[int, bytes]]]:
+        for message in messages:
+            for place, piece in enumerate(split(number, count, message)):
+                yield place, (number, bytes(piece))
+
+    return pieces
+
+
+def _collected(number: int, pairs: Iterator[tuple[int, tuple[int, bytes]]]) -> Iterator[bytes]:
+    """Put the pieces of a partition into the order of the shards they are of."""
+    pieces = sorted((piece for _, piece in pairs), key=_first)
+    yield bytes(joined([piece for _, piece in pieces]))
+
+
+def _first(pair: tuple[int, bytes]) -> int:
+    return pair[0]

@@ -1,0 +1,150 @@
+"""Ray as an engine: a shard is an object in Ray's store, and Ray places, retries and spills it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import ray
+import ray.data
+
+from shoal import registry
+from shoal.abc import Engine, EngineInfo, Handle, Step, Stream, WorkerInfo
+from shoal.engines._exchange import cut, groups_of, regrouped
+from shoal.engines._message import Buffer, pack
+from shoal.engines._native import as_table
+from shoal.engines._task import Split, Task, opened
+from shoal.engines._verbs import checked, named
+from shoal.errors import WorkerDiedError
+
+__all__ = ["RayEngine", "RayHandle"]
+
+#: Shards that are brought here at once.
+_AHEAD = 8
+
+
+class RayHandle(Handle):
+    """Shards as references to their messages."""
+
+    def __init__(self, references: Sequence[Any]) -> None:
+        self.references = list(references)
+
+    def __len__(self) -> int:
+        return len(self.references)
+
+
+class RayEngine(Engine):
+    """Runs tasks on Ray: the one that is connected, that of an address, or one of its own on this machine."""
+
+    def __init__(
+        self, address: str | None = None, *, workers: int | None = None, memory: int | None = None, **options: Any
+    ) -> None:
+        self.started_here = not ray.is_initialized()
+        if self.started_here:
+            quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+            own = {} if address else {"num_cpus": workers, "object_store_memory": memory, **quiet}
+            ray.init(address=address, **{**own, **options})
+        self._call = ray.remote(_call)
+        self._cut = ray.remote(_cut)
+        self._regrouped = ray.remote(_regrouped)
+
+    def scatter(self, objects: Iterable[Any]) -> Handle:
+        """Put objects into the store."""
+        return RayHandle([ray.put(_array(pack(item))) for item in objects])
+
+    def map(self, function: Callable[..., Any], *handles: Handle) -> Handle:
+        """Start one task for each row of shards."""
+        rows = zip(*(handle.references for handle in checked(RayHandle, handles)), strict=True)
+        task, count = ray.put(Task.of(function, named(function))), len(handles[0])
+        return RayHandle([self._call.remote(task, number, count, *row) for number, row in enumerate(rows)])
+
+    def exchange(self, function: Callable[[Any], Sequence[Any]], handle: Handle, pieces: int) -> Handle:
+        """Cut shards in a task each, and put pieces together in a task for each group of them."""
+        (found,) = checked(RayHandle, [handle])
+        groups, count = groups_of(len(found), pieces), len(found)
+        split = ray.put((Split(Task.of(function, named(function)), pieces), groups))
+        start = self._cut.options(num_returns=len(groups))
+        cuts = [start.remote(split, number, count, message) for number, message in enumerate(found.references)]
+        rows = [[made] for made in cuts] if len(groups) == 1 else cuts
+        made: list[Any] = []
+        for group, messages in zip(groups, zip(*rows, strict=True) if rows else [()] * len(groups), strict=True):
+            ends = self._regrouped.options(num_returns=len(group)).remote(len(group), *messages)
+            made += [ends] if len(group) == 1 else ends
+        return RayHandle(made)
+
+    def gather(self, handle: Handle, numbers: Iterable[int] | None = None) -> Iterator[Any]:
+        """Fetch shards, a few ahead."""
+        (found,) = checked(RayHandle, [handle])
+        chosen = list(range(len(found)) if numbers is None else numbers)
+        for low in range(0, len(chosen), _AHEAD):
+            yield from map(opened, _fetched([found.references[number] for number in chosen[low : low + _AHEAD]]))
+
+    def free(self, handle: Handle) -> None:
+        """Forget the references; Ray forgets what nobody else needs."""
+        (found,) = checked(RayHandle, [handle])
+        found.references.clear()
+
+    def stream(self, steps: Sequence[Step], *, memory: int, ahead: int = 1) -> Stream[Any, Any]:
+        """Run streams here: what feeds a trainer runs beside it."""
+        stream: Stream[Any, Any] = registry.load("engine", "local")().stream(steps, memory=memory, ahead=ahead)
+        return stream
+
+    def adopt(self, native: Any) -> Handle:
+        """Make a frame of each block of a Ray dataset."""
+        frames = ray.remote(_packed_frame)
+        return RayHandle([frames.remote(block) for block in native.to_arrow_refs()])
+
+    def export(self, handle: Handle) -> Any:
+        """Make a Ray dataset of frames, or of dicts of arrays."""
+        (found,) = checked(RayHandle, [handle])
+        tables = ray.remote(_table)
+        return ray.data.from_arrow_refs([tables.remote(message) for message in found.references])
+
+    def describe(self) -> EngineInfo:
+        """List the nodes."""
+        nodes = [node for node in ray.nodes() if node["Alive"]]
+        workers = (
+            WorkerInfo(f"node {node['NodeID'][:8]}", node["NodeManagerAddress"], node["Resources"].get("CPU", 0.0))
+            for node in nodes
+        )
+        return EngineInfo("ray", ray.get_runtime_context().gcs_address, tuple(workers), self.started_here)
+
+    def close(self) -> None:
+        """End what was started here."""
+        if self.started_here:
+            ray.shutdown()
+
+
+def _fetched(references: Sequence[Any]) -> list[Any]:
+    try:
+        return list(ray.get(list(references)))
+    except ray.exceptions.WorkerCrashedError as error:
+        raise WorkerDiedError(f"workers died of a task, more often than Ray tries again: {error}") from error
+
+
+def _packed_frame(table: Any) -> Any:
+    return _array(pack(table.to_pandas()))
+
+
+def _table(message: Any) -> Any:
+    return as_table(opened(message))
+
+
+def _array(message: Buffer) -> Any:
+    """Let Ray put a message into its store without pickling it."""
+    return np.frombuffer(message, np.uint8)
+
+
+def _call(task: Task, number: int, count: int, *messages: Any) -> Any:
+    return _array(task(number, count, *messages))
+
+
+def _cut(split: tuple[Split, list[range]], number: int, count: int, message: Any) -> Any:
+    made = [_array(part) for part in cut(*split, number, count, message)]
+    return made[0] if len(made) == 1 else made
+
+
+def _regrouped(width: int, *messages: Any) -> Any:
+    made = [_array(part) for part in regrouped(messages, width)]
+    return made[0] if width == 1 else made
