@@ -456,7 +456,7 @@ def test_a_gigabyte_is_processed_within_128_megabytes(tmp_path: Path) -> None:
     """Memory that no file backs, of a program that reads shards, changes them, deals them out anew and writes them."""
     done = run_script(
         """
-        import re, sys, threading, time
+        import pathlib, re, sys, threading
         import numpy as np
         import shoal
         from shoal.data import XShards
@@ -465,19 +465,19 @@ def test_a_gigabyte_is_processed_within_128_megabytes(tmp_path: Path) -> None:
 
         def watch():
             while not over.wait(0.01):
-                text = open("/proc/self/smaps_rollup").read()
+                text = pathlib.Path("/proc/self/smaps_rollup").read_text()
                 kinds = re.findall(r"Pss_(?:Anon|Shmem): +([0-9]+)", text)
                 peak[0] = max(peak[0], sum(map(int, kinds)))
 
         def make(number):
             return {"x": np.full((500, 500), number, np.float64), "n": np.arange(500)}  # 2 MB
 
-        with shoal.init("local", workers=2, mode="thread", memory="16MB"):
+        with shoal.init("local", workers=2, mode="thread", memory="8MB"):
             XShards.from_shards(list(range(500))).transform_shard(make).save(f"{folder}/made")
             watcher = threading.Thread(target=watch)
             watcher.start()
             shards = XShards.load(f"{folder}/made").transform_shard(lambda shard: {"x": -shard["x"], "n": shard["n"]})
-            shards.repartition(400).save(f"{folder}/done")
+            shards.repartition(480).save(f"{folder}/done")
             over.set()
             watcher.join()
             again = XShards.load(f"{folder}/done")
@@ -489,5 +489,5 @@ def test_a_gigabyte_is_processed_within_128_megabytes(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     shards, right, peak = done.stdout.split()
-    assert (shards, right) == ("400", "True")
-    assert int(peak) < 128
+    assert (shards, right) == ("480", "True")
+    assert int(peak) < 128, peak

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import io
 import math
+import re
 import struct
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +24,8 @@ __all__ = ["NpyCodec", "dump_array", "load_array"]
 _MAGIC = b"\x93NUMPY"
 # A header is a short dict; NumPy refuses longer ones too, since literal_eval is slow and deep on hostile text.
 _MAX_HEADER = 10_000
+_USUAL = re.compile(r"\{'descr': '([^'\\]*)', 'fortran_order': (True|False), 'shape': \(([0-9, ]{0,300})\), \}")
+_PARSER = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +87,20 @@ def _header(data: Data) -> tuple[np.dtype[Any], bool, tuple[int, ...], int]:
     if length > min(_MAX_HEADER, len(data) - begin):
         raise ValueError(f"the header would be {length} bytes long")
     text = str(data[begin : begin + length], "utf-8" if version == 3 else "latin1")
-    fields = ast.literal_eval(text.strip())
+    fields = _fields(text.strip())
     shape = tuple(fields["shape"])
     if not all(type(size) is int and size >= 0 for size in shape):
         raise ValueError(f"the shape is {shape}")
     return np.lib.format.descr_to_dtype(fields["descr"]), bool(fields["fortran_order"]), shape, begin + length
+
+
+def _fields(text: str) -> dict[str, Any]:
+    """Read the dict of a header. numpy writes it in one way, but for types that have fields."""
+    usual = _USUAL.fullmatch(text)
+    if usual is not None:
+        shape = tuple(int(size) for size in usual[3].split(",") if size.strip())
+        return {"descr": usual[1], "fortran_order": usual[2] == "True", "shape": shape}
+    # Python 3.11 counts how deep it is in a source once for all threads, and is confused when several are at it.
+    with _PARSER:
+        fields: dict[str, Any] = ast.literal_eval(text)
+    return fields
