@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -46,28 +46,28 @@ class TestLocalOnDisk(EngineSuite):
         engine.close()
 
 
-class TestRay(EngineSuite):
+class Chosen(EngineSuite):
+    """An engine that is chosen by its name."""
+
+    name: ClassVar[str]
+
     @pytest.fixture(scope="class")
     @classmethod
     def engine(cls) -> Iterator[Engine]:
-        with shoal.init("ray", workers=2) as session:
+        with shoal.init(cls.name, workers=2) as session:
             yield session.engine
 
 
-class TestSpark(EngineSuite):
-    @pytest.fixture(scope="class")
-    @classmethod
-    def engine(cls) -> Iterator[Engine]:
-        with shoal.init("spark", workers=2) as session:
-            yield session.engine
+class TestRay(Chosen):
+    name = "ray"
 
 
-class TestDask(EngineSuite):
-    @pytest.fixture(scope="class")
-    @classmethod
-    def engine(cls) -> Iterator[Engine]:
-        with shoal.init("dask", workers=2) as session:
-            yield session.engine
+class TestSpark(Chosen):
+    name = "spark"
+
+
+class TestDask(Chosen):
+    name = "dask"
 
 
 def test_the_local_engine_runs_without_being_chosen() -> None:
@@ -243,12 +243,13 @@ def test_room_on_a_shelf_comes_back() -> None:
 
 def test_who_looks_at_a_message_keeps_it() -> None:
     shelf = Shelf(memory=0)
-    view = shelf.keep(b"x" * 100_000).view()
-    other = shelf.keep(b"y" * 100_000)
-    assert bytes(view) == b"x" * 100_000
+    view = shelf.keep(b"x" * 2_000_000).view()
+    other = shelf.keep(b"y" * 2_000_000)
+    assert bytes(view) == b"x" * 2_000_000
     shelf.close()
-    assert bytes(view) == b"x" * 100_000
-    del other
+    assert bytes(view) == b"x" * 2_000_000
+    with pytest.raises(StateError, match="shut down"):
+        other.view()
 
 
 def test_exchanges_of_many_pieces_go_in_groups() -> None:

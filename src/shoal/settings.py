@@ -88,12 +88,12 @@ def process(environ: Mapping[str, str] | None = None) -> Process:
 
 
 def processors() -> int:
-    """Count the processors that this process may use.
+    """Count the processors of this machine.
 
     >>> processors() >= 1
     True
     """
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return os.cpu_count() or 1
 
 
 def variable(name: str, environ: Mapping[str, str] | None = None) -> str | None:

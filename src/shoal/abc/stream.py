@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from shoal.errors import PlanError
+from shoal.settings import processors
 
 __all__ = ["Parcel", "Pool", "PoolReading", "Step", "Stream", "Workers"]
 
@@ -44,7 +44,7 @@ class Pool:
         """The least and the most workers."""
         match self.workers:
             case "auto":
-                return (os.cpu_count() or 1,) * 2
+                return (processors(),) * 2
             case bool():
                 return -1, -1
             case int(number):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shoal.abc import Block, Sample, Shard, Source
-from shoal.data._pieces import is_batch, row_count
+from shoal.data._row_objects import is_batch, row_count
 from shoal.errors import PlanError
 from shoal.pipeline import Dataset
 

@@ -161,7 +161,7 @@ class FrameMethods(Shards):
             missing = n - sum(map(len, found))
             if missing <= 0:
                 break
-            found.append(self._then(partial(_head, n=missing)).take(number + 1)[number])
+            found.append(self._then(partial(_head, n=missing))._shard(number))
         return pd.concat(found)
 
     def assembleFeatureLabelCols(  # noqa: N802  (the name that users know)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shoal import files
-from shoal.data._parts import FilePart
+from shoal.data._file_parts import FilePart
 from shoal.errors import MissingFieldError, SampleError
 
 __all__ = ["ParquetForm"]
@@ -24,6 +24,7 @@ class ParquetForm:
     part_size: int
     options: Mapping[str, Any]
     suffixes: tuple[str, ...] = (".parquet", ".parq", ".pq")
+    unit = "rows"
     squeeze = False
 
     def parts(self, url: str) -> list[FilePart] | None:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from shoal import files
 from shoal.abc import Engine, Handle
 from shoal.data._csv_cuts import Cut, PartLook, cuts, look_at
+from shoal.data._file_parts import FilePart, Form, part_bytes, table_files
 from shoal.data._lazy import Recipe
-from shoal.data._parts import FilePart, Form, part_bytes, table_files
 from shoal.data._schema import Schema, conformed, widened
+from shoal.data._text import TextForm
 from shoal.engines import current
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class TableReading:
         """Say where a frame is from, for messages."""
         if not len(frame):
             return f"{part}, which has no rows"
-        what = "rows" if part.first == 0 or hasattr(self.form, "columns") else "lines"
+        what = "rows" if part.first == 0 else self.form.unit
         return f"{what} {part.first} to {part.first + len(frame) - 1} of {part}"
 
     def learn(self, engine: Engine, handle: Handle) -> None:
@@ -71,7 +72,7 @@ def _types(part: FilePart, form: Form) -> Schema:
 
 
 def _squeezed(form: Form) -> tuple[Any, ...]:
-    return (_only_column,) if getattr(form, "squeeze", False) else ()
+    return (_only_column,) if form.squeeze else ()
 
 
 def _only_column(frame: Any) -> Any:
@@ -82,11 +83,14 @@ def _all_parts(engine: Engine, urls: list[str], form: Form) -> list[FilePart]:
     """Cut large files, all at the same time."""
     known = [form.parts(url) for url in urls]
     large = [url for url, parts in zip(urls, known, strict=True) if parts is None]
-    found = dict(zip(large, _cut_files(engine, large, form), strict=True)) if large else {}
+    found: dict[str, list[FilePart]] = {}
+    if large:
+        assert isinstance(form, TextForm)  # only these have to be looked through
+        found = dict(zip(large, _cut_files(engine, large, form), strict=True))
     return [part for url, parts in zip(urls, known, strict=True) for part in (found[url] if parts is None else parts)]
 
 
-def _cut_files(engine: Engine, urls: list[str], form: Any) -> list[list[FilePart]]:
+def _cut_files(engine: Engine, urls: list[str], form: TextForm) -> list[list[FilePart]]:
     blocks = [
         FilePart(url, start, start + form.part_size)
         for url in urls

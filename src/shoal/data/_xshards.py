@@ -10,8 +10,8 @@ from shoal.abc import Engine, Handle
 from shoal.data._frame_methods import FrameMethods
 from shoal.data._lazy import Chain, Recipe
 from shoal.data._native_methods import NativeMethods
-from shoal.data._pieces import check_arrays, concatenated, row_count, rows_between, splits
 from shoal.data._progress import shown
+from shoal.data._row_objects import check_arrays, concatenated, row_count, rows_between, splits
 from shoal.data._saving import SavingMethods
 from shoal.data._schema import SchemaSurprise
 from shoal.engines import current
@@ -85,10 +85,7 @@ class XShards(FrameMethods, NativeMethods, SavingMethods):
 
     def take(self, n: int) -> list[Any]:
         """Bring the first ``n`` shards here."""
-        numbers = range(min(n, self.num_partitions()))
-        if self._kept is not None or not self._chain:
-            return list(self._engine.gather(self._handle(), numbers))
-        return self._tried(lambda: self._some(numbers))
+        return self._some(range(min(n, self.num_partitions())))
 
     def num_partitions(self) -> int:
         """Count the shards."""
@@ -153,7 +150,7 @@ class XShards(FrameMethods, NativeMethods, SavingMethods):
         _check_partitions(num_partitions)
         counts = self._then(row_count)._gathered("count")
         if None in counts:
-            kind = type(self.take(counts.index(None) + 1)[-1]).__name__
+            kind = type(self._shard(counts.index(None))).__name__
             raise PlanError(f"shard {counts.index(None)} is a {kind}, which has no rows that could be dealt out anew")
         starts = [sum(counts[:at]) for at in range(len(counts))]
         cut = partial(_cut_rows, starts, splits(sum(counts), num_partitions))
@@ -200,10 +197,20 @@ class XShards(FrameMethods, NativeMethods, SavingMethods):
                 recipe.relearn()
             return action()
 
+    def _shard(self, number: int) -> Any:
+        """Bring one shard here."""
+        return self._some(range(number, number + 1))[0]
+
     def _some(self, numbers: range) -> list[Any]:
-        """Make only some: what they are made of is brought here, and sent back."""
-        chosen = [self._engine.scatter(self._engine.gather(recipe.handle(), numbers)) for recipe in self._recipes]
-        return list(self._engine.gather(self._engine.map(Chain(self._chain), *chosen)))
+        """Bring some shards here, and make only these: what they are made of is brought here, and sent back."""
+        if self._kept is not None or not self._chain:
+            return list(self._engine.gather(self._handle(), numbers))
+
+        def made() -> list[Any]:
+            chosen = [self._engine.scatter(self._engine.gather(recipe.handle(), numbers)) for recipe in self._recipes]
+            return list(self._engine.gather(self._engine.map(Chain(self._chain), *chosen)))
+
+        return self._tried(made)
 
     def _handle(self) -> Handle:
         return self._whole().handle()

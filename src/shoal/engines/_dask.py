@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import dask
@@ -12,19 +12,18 @@ import dask.bag
 import dask.dataframe
 from dask.distributed import Client, KilledWorker, LocalCluster, default_client
 
-from shoal import registry, settings
-from shoal.abc import Engine, EngineInfo, Handle, Step, Stream, WorkerInfo
+from shoal import settings
+from shoal.abc import EngineInfo, Handle, WorkerInfo
+from shoal.engines._checks import checked, named
+from shoal.engines._cluster import ClusterEngine
 from shoal.engines._exchange import cut, groups_of, regrouped
 from shoal.engines._message import pack
 from shoal.engines._native import look
 from shoal.engines._task import Split, Task, opened
-from shoal.engines._verbs import checked, named
 from shoal.errors import WorkerDiedError
 
 __all__ = ["DaskEngine", "DaskHandle"]
 
-#: Shards that are brought here at once.
-_AHEAD = 8
 #: Bytes of a function that go with each task that uses it.
 _SMALL = 2**16
 
@@ -39,7 +38,7 @@ class DaskHandle(Handle):
         return len(self.futures)
 
 
-class DaskEngine(Engine):
+class DaskEngine(ClusterEngine):
     """Runs tasks on a Dask cluster: the current client's, that of an address, or one of its own on this machine."""
 
     def __init__(
@@ -80,25 +79,12 @@ class DaskEngine(Engine):
             made += [self._submit(_picked, shards, place) for place in range(len(group))]
         return DaskHandle(made)
 
-    def gather(self, handle: Handle, numbers: Iterable[int] | None = None) -> Iterator[Any]:
-        """Fetch shards, a few ahead."""
-        (found,) = checked(DaskHandle, [handle])
-        chosen = list(range(len(found)) if numbers is None else numbers)
-        for low in range(0, len(chosen), _AHEAD):
-            some = [found.futures[number] for number in chosen[low : low + _AHEAD]]
-            yield from map(opened, self._fetched(some))
-
     def free(self, handle: Handle) -> None:
         """Release the futures; Dask forgets what nobody else needs."""
         (found,) = checked(DaskHandle, [handle])
         for future in found.futures:
             future.release()
         found.futures.clear()
-
-    def stream(self, steps: Sequence[Step], *, memory: int, ahead: int = 1) -> Stream[Any, Any]:
-        """Run streams here: what feeds a trainer runs beside it."""
-        stream: Stream[Any, Any] = registry.load("engine", "local")().stream(steps, memory=memory, ahead=ahead)
-        return stream
 
     def adopt(self, native: Any) -> Handle:
         """Take the partitions of a data frame, an array or a bag."""
@@ -143,9 +129,10 @@ class DaskEngine(Engine):
         inner = task.task if isinstance(task, Split) else task
         return task if len(inner.function) < _SMALL else self._submit(_itself, task)
 
-    def _fetched(self, futures: Sequence[Any]) -> list[Any]:
+    def _fetched(self, handle: Handle, numbers: Sequence[int]) -> list[bytes]:
+        (found,) = checked(DaskHandle, [handle])
         try:
-            return list(self.client.gather(list(futures)))
+            return list(self.client.gather([found.futures[number] for number in numbers]))
         except KilledWorker as error:
             raise WorkerDiedError(f"workers died of a task, more often than Dask tries again: {error}") from error
 

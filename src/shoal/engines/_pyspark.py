@@ -11,12 +11,13 @@ from pyspark import SparkContext, StorageLevel
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from shoal import registry, settings
-from shoal.abc import Engine, EngineInfo, Handle, Step, Stream, WorkerInfo
+from shoal import settings
+from shoal.abc import EngineInfo, Handle, WorkerInfo
+from shoal.engines._checks import checked, named
+from shoal.engines._cluster import ClusterEngine
 from shoal.engines._message import joined, pack
 from shoal.engines._native import as_table, schema_of
 from shoal.engines._task import Split, Task, opened
-from shoal.engines._verbs import checked, named
 from shoal.errors import WorkerDiedError
 
 __all__ = ["SparkEngine", "SparkHandle"]
@@ -35,7 +36,7 @@ class SparkHandle(Handle):
         return self._count
 
 
-class SparkEngine(Engine):
+class SparkEngine(ClusterEngine):
     """Runs tasks on Spark: in the active session, at the master of an address, or in this machine's processes."""
 
     def __init__(
@@ -47,6 +48,7 @@ class SparkEngine(Engine):
             active = _built(address, workers or settings.processors(), memory, options)
         self.session = active
         self.context: SparkContext = active.sparkContext
+        self.ahead = 2 * max(self.context.defaultParallelism, 1)  # a fetch is a job
         if self.started_here and address is None:
             self.context.pythonExec = sys.executable  # by itself Spark takes the first python3 that it finds
 
@@ -71,25 +73,10 @@ class SparkEngine(Engine):
         moved = cut.partitionBy(max(pieces, 1), _itself).mapPartitionsWithIndex(_collected, preservesPartitioning=True)
         return self._kept(moved, pieces)
 
-    def gather(self, handle: Handle, numbers: Iterable[int] | None = None) -> Iterator[Any]:
-        """Fetch partitions, as many at once as can be treated at once."""
-        (found,) = checked(SparkHandle, [handle])
-        chosen = list(range(len(found)) if numbers is None else numbers)
-        ahead = 2 * max(self.context.defaultParallelism, 1)
-        for low in range(0, len(chosen), ahead):
-            some = chosen[low : low + ahead]
-            if some:
-                yield from map(opened, self._fetched(found.rdd, some))
-
     def free(self, handle: Handle) -> None:
         """Let Spark drop what it keeps."""
         (found,) = checked(SparkHandle, [handle])
         found.rdd.unpersist()
-
-    def stream(self, steps: Sequence[Step], *, memory: int, ahead: int = 1) -> Stream[Any, Any]:
-        """Run streams here: what feeds a trainer runs beside it."""
-        stream: Stream[Any, Any] = registry.load("engine", "local")().stream(steps, memory=memory, ahead=ahead)
-        return stream
 
     def adopt(self, native: Any) -> Handle:
         """Make a frame of each partition of a DataFrame, by way of Arrow."""
@@ -118,9 +105,10 @@ class SparkEngine(Engine):
     def _kept(self, rdd: Any, count: int) -> SparkHandle:
         return SparkHandle(rdd.persist(StorageLevel.MEMORY_AND_DISK), count)
 
-    def _fetched(self, rdd: Any, numbers: Sequence[int]) -> list[Any]:
+    def _fetched(self, handle: Handle, numbers: Sequence[int]) -> list[bytes]:
+        (found,) = checked(SparkHandle, [handle])
         try:
-            return list(self.context.runJob(rdd, _all, numbers))
+            return list(self.context.runJob(found.rdd, _all, numbers))
         except Exception as error:
             if "SparkException" in str(error) and "Python worker exited" in str(error):
                 raise WorkerDiedError("workers died of a task, more often than Spark tries again") from error

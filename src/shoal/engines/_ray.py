@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import ray
 import ray.data
 
-from shoal import registry
-from shoal.abc import Engine, EngineInfo, Handle, Step, Stream, WorkerInfo
+from shoal.abc import EngineInfo, Handle, WorkerInfo
+from shoal.engines._checks import checked, named
+from shoal.engines._cluster import ClusterEngine
 from shoal.engines._exchange import cut, groups_of, regrouped
 from shoal.engines._message import Buffer, pack
 from shoal.engines._native import as_table
 from shoal.engines._task import Split, Task, opened
-from shoal.engines._verbs import checked, named
 from shoal.errors import WorkerDiedError
 
 __all__ = ["RayEngine", "RayHandle"]
-
-#: Shards that are brought here at once.
-_AHEAD = 8
 
 
 class RayHandle(Handle):
@@ -34,7 +31,7 @@ class RayHandle(Handle):
         return len(self.references)
 
 
-class RayEngine(Engine):
+class RayEngine(ClusterEngine):
     """Runs tasks on Ray: the one that is connected, that of an address, or one of its own on this machine."""
 
     def __init__(
@@ -73,22 +70,10 @@ class RayEngine(Engine):
             made += [ends] if len(group) == 1 else ends
         return RayHandle(made)
 
-    def gather(self, handle: Handle, numbers: Iterable[int] | None = None) -> Iterator[Any]:
-        """Fetch shards, a few ahead."""
-        (found,) = checked(RayHandle, [handle])
-        chosen = list(range(len(found)) if numbers is None else numbers)
-        for low in range(0, len(chosen), _AHEAD):
-            yield from map(opened, _fetched([found.references[number] for number in chosen[low : low + _AHEAD]]))
-
     def free(self, handle: Handle) -> None:
         """Forget the references; Ray forgets what nobody else needs."""
         (found,) = checked(RayHandle, [handle])
         found.references.clear()
-
-    def stream(self, steps: Sequence[Step], *, memory: int, ahead: int = 1) -> Stream[Any, Any]:
-        """Run streams here: what feeds a trainer runs beside it."""
-        stream: Stream[Any, Any] = registry.load("engine", "local")().stream(steps, memory=memory, ahead=ahead)
-        return stream
 
     def adopt(self, native: Any) -> Handle:
         """Make a frame of each block of a Ray dataset."""
@@ -115,12 +100,12 @@ class RayEngine(Engine):
         if self.started_here:
             ray.shutdown()
 
-
-def _fetched(references: Sequence[Any]) -> list[Any]:
-    try:
-        return list(ray.get(list(references)))
-    except ray.exceptions.WorkerCrashedError as error:
-        raise WorkerDiedError(f"workers died of a task, more often than Ray tries again: {error}") from error
+    def _fetched(self, handle: Handle, numbers: Sequence[int]) -> list[Any]:
+        (found,) = checked(RayHandle, [handle])
+        try:
+            return list(ray.get([found.references[number] for number in numbers]))
+        except ray.exceptions.WorkerCrashedError as error:
+            raise WorkerDiedError(f"workers died of a task, more often than Ray tries again: {error}") from error
 
 
 def _packed_frame(table: Any) -> Any:

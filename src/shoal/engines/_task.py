@@ -67,9 +67,10 @@ class Task:
 
     def __call__(self, number: int, count: int, *messages: Message) -> bytearray:
         """Treat the shards of one number, of so many."""
-        return pack(self._done(number, count, messages))
+        return pack(self.done(number, count, messages))
 
-    def _done(self, number: int, count: int, messages: Sequence[Message]) -> Any:
+    def done(self, number: int, count: int, messages: Sequence[Message]) -> Any:
+        """Give what the function makes of the shards, or what it raised."""
         try:
             shards = [_whole(unpack(message)) for message in messages]
             failed = next((shard for shard in shards if isinstance(shard, Caught)), None)
@@ -91,7 +92,7 @@ class Split:
 
     def __call__(self, number: int, count: int, message: Message) -> list[bytearray]:
         """Cut the shard of a number, of so many."""
-        made = self.task._done(number, count, [message])
+        made = self.task.done(number, count, [message])
         if not isinstance(made, Caught):
             made = list(made)
             if len(made) != self.pieces:

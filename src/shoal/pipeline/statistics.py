@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+
+from shoal import settings
 
 __all__ = ["StageStatistics", "Statistics"]
 
@@ -83,7 +84,7 @@ class Statistics:
                 return "nothing was delivered yet"
             case "consumer":
                 return "the run is ahead of whoever uses its samples; fewer workers might do"
-        stage, processors = self._slowest(), os.cpu_count() or 1
+        stage, processors = self._slowest(), settings.processors()
         if stage.mode == "caller":
             return f"{stage.name} is done by whoever asks for samples: give it workers"
         if self._pool_share(stage) < _BUSY:

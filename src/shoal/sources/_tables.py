@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from shoal.abc import Batch, Block, Columns, Picks, Sample, Shard, Source
 from shoal.errors import CacheError, PlanError, UrlChangedError
 from shoal.files import CachedFile, UrlInfo, display, expand, local_path, scheme, stat
+from shoal.settings import processors
 from shoal.sources._cache import Cache, shard_cache
 from shoal.sources._kept import Kept
 from shoal.sources._tar import Urls
@@ -300,7 +301,7 @@ class TableSource(Source):
             if (shard.url, group) not in self._groups
         ]
         if len(wanted) > 1:
-            with ThreadPoolExecutor(min(os.cpu_count() or 1, _DECODERS), thread_name_prefix="shoal-groups") as pool:
+            with ThreadPoolExecutor(min(processors(), _DECODERS), thread_name_prefix="shoal-groups") as pool:
                 list(pool.map(lambda place: self._group(*place), wanted))
 
     def _rows_at(self, shard: Shard, indices: NDArray[np.int64], file: TableFile) -> NDArray[np.int64]:

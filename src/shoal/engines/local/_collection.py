@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from shoal.abc import Handle
+from shoal.engines._checks import checked, named
 from shoal.engines._message import Buffer, Message, extents, joined, pack
 from shoal.engines._task import Split, Task, opened
-from shoal.engines._verbs import checked, named
 from shoal.engines.local._hands import Hands
 from shoal.engines.local._shelf import Kept, Shelf
 

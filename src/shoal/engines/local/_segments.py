@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Mapping", "Owned", "Owner", "User", "copy"]
+__all__ = ["Mapping", "Owned", "Owner", "User", "c_library", "copy"]
 
 _FREE = 4  # segments an owner keeps for the next messages
 _GRAIN = 2**16  # bytes; the smallest segment, and the smallest step between sizes
@@ -38,7 +38,7 @@ class Mapping:
         self._address = _map(None, self.size, mmap.MAP_SHARED, descriptor)
         self._exporter: weakref.ref[Any] | None = None
         # Not at exit: arrays may be looked at until the very end.
-        weakref.finalize(self, _c_library().munmap, self._address, self.size).atexit = False
+        weakref.finalize(self, c_library().munmap, self._address, self.size).atexit = False
         _watch_forks().add(self)
 
     def view(self) -> memoryview:
@@ -79,17 +79,19 @@ _MAP_FIXED = 0x10
 
 
 @cache
-def _c_library() -> Any:
+def c_library() -> Any:
+    """Give the functions of the system that Python has no names for."""
     library = ctypes.CDLL(None, use_errno=True)
     sizes, ints = ctypes.c_size_t, ctypes.c_int
     library.mmap.argtypes = [ctypes.c_void_p, sizes, ints, ints, ints, ctypes.c_long]
     library.mmap.restype = ctypes.c_void_p
     library.munmap.argtypes = [ctypes.c_void_p, sizes]
+    library.fallocate.argtypes = [ints, ints, ctypes.c_int64, ctypes.c_int64]
     return library
 
 
 def _map(address: int | None, size: int, flags: int, descriptor: int) -> int:
-    got: int | None = _c_library().mmap(address, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, 0)
+    got: int | None = c_library().mmap(address, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, 0)
     if got is None or got == _FAILED:
         number = ctypes.get_errno()
         raise OSError(number, f"{os.strerror(number)}: {size} bytes cannot be mapped")

@@ -6,15 +6,16 @@ back, in memory and on the disk.
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import os
 import tempfile
 import threading
 import weakref
-from typing import Any
+from typing import IO
 
 from shoal.engines._message import Buffer
+from shoal.engines.local._segments import c_library
+from shoal.errors import StateError
 
 __all__ = ["Kept", "Shelf"]
 
@@ -29,19 +30,22 @@ class Kept:
 
     __slots__ = ("__weakref__", "_data", "_file", "_offset", "nbytes")
 
-    def __init__(self, data: Buffer | None, file: int, offset: int, nbytes: int) -> None:
-        self._data, self._file, self._offset, self.nbytes = data, file, offset, nbytes
+    def __init__(self, nbytes: int, data: Buffer | None = None, file: IO[bytes] | None = None, offset: int = 0) -> None:
+        self.nbytes, self._data, self._file, self._offset = nbytes, data, file, offset
 
     def view(self, begin: int = 0, size: int | None = None) -> memoryview:
         """Give its bytes, or some of them."""
         size = self.nbytes - begin if size is None else size
         if self._data is not None:
             return memoryview(self._data)[begin : begin + size]
-        place = self._offset + begin
+        assert self._file is not None
+        if self._file.closed:
+            raise StateError("the engine was shut down, and what it had put into a file is gone with it")
+        file, place = self._file.fileno(), self._offset + begin
         if size < _MAPPED:
-            return memoryview(os.pread(self._file, size, place))
+            return memoryview(os.pread(file, size, place))
         page = place - place % _PAGE
-        mapped = _Mapped(self._file, place - page + size, access=mmap.ACCESS_READ, offset=page)
+        mapped = _Mapped(file, place - page + size, access=mmap.ACCESS_READ, offset=page)
         mapped.kept = self
         return memoryview(mapped)[place - page :]
 
@@ -63,7 +67,7 @@ class Shelf:
 
     def __init__(self, memory: int) -> None:
         self._memory, self._used = memory, 0
-        self._file: int | None = None
+        self._file: IO[bytes] | None = None
         self._end = 0
         # A finalizer may run in the middle of anything, also of what holds the lock.
         self._lock = threading.RLock()
@@ -81,38 +85,28 @@ class Shelf:
             if fits:
                 self._used += size
             else:
-                offset = self._reserved(size)
+                file, offset = self._reserved(size)
         if fits:
-            kept = Kept(_own(message), -1, 0, size)
+            kept = Kept(size, _own(message))
             weakref.finalize(kept, self._give_back, size)
         else:
-            file = self._written(message, offset)
-            kept = Kept(None, file, offset, size)
+            _write(file, message, offset)
+            kept = Kept(size, file=file, offset=offset)
             weakref.finalize(kept, self._punch, offset, size)
         return kept
 
     def close(self) -> None:
         """Give up the file; what was mapped of it stays readable."""
         with self._lock:
-            file, self._file = self._file, None
-        if file is not None:
-            os.close(file)
+            if self._file is not None:
+                self._file.close()
 
-    def _reserved(self, size: int) -> int:
+    def _reserved(self, size: int) -> tuple[IO[bytes], int]:
         if self._file is None:
-            with tempfile.TemporaryFile(prefix="shoal-") as file:
-                self._file = os.dup(file.fileno())
+            self._file = tempfile.TemporaryFile(prefix="shoal-")  # noqa: SIM115  (closed with the shelf)
         offset = self._end
         self._end += -(-size // _PAGE) * _PAGE
-        return offset
-
-    def _written(self, message: Buffer, offset: int) -> int:
-        file = self._file
-        assert file is not None
-        view, done = memoryview(message).cast("B"), 0
-        while done < view.nbytes:
-            done += os.pwrite(file, view[done:], offset + done)
-        return file
+        return self._file, offset
 
     def _give_back(self, size: int) -> None:
         with self._lock:
@@ -121,11 +115,15 @@ class Shelf:
     def _punch(self, offset: int, size: int) -> None:
         """Let the file system have the room again; where it cannot, the file is gone at the end anyway."""
         with self._lock:
-            if self._file is not None:
-                fallocate = getattr(_libc(), "fallocate", None)
-                if fallocate is not None:
-                    end = ctypes.c_int64(-(-size // _PAGE) * _PAGE)
-                    fallocate(self._file, _KEEP_SIZE | _PUNCH_HOLE, ctypes.c_int64(offset), end)
+            if self._file is not None and not self._file.closed:
+                room = -(-size // _PAGE) * _PAGE
+                c_library().fallocate(self._file.fileno(), _KEEP_SIZE | _PUNCH_HOLE, offset, room)
+
+
+def _write(file: IO[bytes], message: Buffer, offset: int) -> None:
+    view, done = memoryview(message).cast("B"), 0
+    while done < view.nbytes:
+        done += os.pwrite(file.fileno(), view[done:], offset + done)
 
 
 def _own(message: Buffer) -> Buffer:
@@ -133,7 +131,3 @@ def _own(message: Buffer) -> Buffer:
     if isinstance(message, memoryview) and isinstance(message.obj, bytearray) and len(message.obj) == message.nbytes:
         return message.obj
     return bytes(message) if isinstance(message, memoryview) else message
-
-
-def _libc() -> Any:
-    return ctypes.CDLL(None)

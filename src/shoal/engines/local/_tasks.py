@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -15,6 +14,7 @@ import cloudpickle
 
 from shoal.engines._pickling import shipped
 from shoal.errors import PlanError
+from shoal.settings import processors
 
 __all__ = ["distributed_map_unordered"]
 
@@ -41,7 +41,7 @@ def distributed_map_unordered(
         raise PlanError(f"mode={mode!r}; known are {', '.join(_MODES)}")
     if workers is not None and workers < 1:
         raise PlanError(f"workers={workers}; at least one is needed")
-    count = workers or os.cpu_count() or 1
+    count = workers or processors()
     sent = None if mode == "thread" else _shipped(function, must=mode == "process")
     if sent is None:
         with ThreadPoolExecutor(count, thread_name_prefix="shoal-task") as threads:

@@ -1,4 +1,4 @@
-"""What the engines have in common."""
+"""What all engines check before they begin, and how they name a function."""
 
 from __future__ import annotations
 

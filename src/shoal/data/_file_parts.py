@@ -35,6 +35,14 @@ class Form(Protocol):
     def suffixes(self) -> tuple[str, ...]:
         """The ends of names of files that a folder stands for."""
 
+    @property
+    def unit(self) -> str:
+        """What `FilePart.first` counts: rows or lines."""
+
+    @property
+    def squeeze(self) -> bool:
+        """Whether a frame of one column becomes a series."""
+
     def parts(self, url: str) -> list[FilePart] | None:
         """Say what shards are made of a file, if that can be told without reading it."""
 
