@@ -106,6 +106,7 @@ def test_threads_and_processes_give_the_same_bytes(mode: str, tables: Path, expe
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)  # Spark has hundreds of small jobs to do
 @pytest.mark.parametrize("engine", ENGINES[1:])
 def test_all_engines_give_the_same_bytes(engine: str, tables: Path, expected: Any, tmp_path: Path) -> None:
     with shoal.init(engine, workers=2):

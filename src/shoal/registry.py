@@ -17,6 +17,9 @@ from shoal.errors import PlanError
 __all__ = ["load", "names"]
 
 _ENTRIES = {
+    "device": {
+        "torch": "shoal.pipeline._torch:Device",
+    },
     "engine": {
         "dask": "shoal.engines._dask:DaskEngine",
         "local": "shoal.engines.local:LocalEngine",
@@ -36,6 +39,10 @@ _ENTRIES = {
     },
     "group": {
         "torch": "shoal.pipeline.groups._torch:torch_group",
+    },
+    "session": {
+        "engine": "shoal.engines:current",
+        "split": "shoal.engines:split",
     },
     "stack": {
         "jax": "shoal.pipeline._jax:stack",

@@ -17,7 +17,8 @@ from shoal.errors import SettingsError
 
 __all__ = ["Process", "Settings", "current", "parse_bytes", "process", "processors", "variable"]
 
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+_UNITS = {"": 1, **{unit: 1000**n for n, unit in enumerate("kmgtp", 1)}}
+_UNITS |= {f"{unit}i": 1024**n for n, unit in enumerate("kmgtp", 1)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,20 +97,40 @@ def processors() -> int:
     return os.cpu_count() or 1
 
 
+def gpus(environ: Mapping[str, str] | None = None, devices: str = "/dev") -> list[str]:
+    """Name the graphics processors that this process may use, as ``CUDA_VISIBLE_DEVICES`` does.
+
+    >>> gpus({"CUDA_VISIBLE_DEVICES": "2,3"}), gpus({}, devices="/nowhere")
+    (['2', '3'], [])
+    """
+    chosen = (os.environ if environ is None else environ).get("CUDA_VISIBLE_DEVICES")
+    if chosen is not None:
+        return [name for name in chosen.split(",") if name.strip()]
+    found = (re.fullmatch(r"nvidia(\d+)", path.name) for path in Path(devices).glob("nvidia*"))
+    return sorted((match[1] for match in found if match), key=int)
+
+
+def environment(defaults: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
+    """Give the environment for another process: this one's, what it lacks from ``defaults``, and what is changed."""
+    return {**defaults, **os.environ, **changes}
+
+
 def variable(name: str, environ: Mapping[str, str] | None = None) -> str | None:
     """Read one variable that a user names himself, such as ``WDS_DATA`` for ``${DATA}`` in a WebDataset URL."""
     return (os.environ if environ is None else environ).get(name)
 
 
 def parse_bytes(text: str | float) -> int:
-    """Turn ``"20GB"``, ``"1.5GiB"``, ``"1e9"`` or a number into bytes.
+    """Turn ``"20GB"``, ``"1.5GiB"``, ``"1e9"`` or a number into bytes; ``"8Mb"``, and only so written, is in bits.
 
-    >>> parse_bytes("1.5GiB"), parse_bytes("1e9"), parse_bytes(3e16)
-    (1610612736, 1000000000, 30000000000000000)
+    >>> parse_bytes("1.5GiB"), parse_bytes("1e9"), parse_bytes(3e16), parse_bytes("8Mb"), parse_bytes("8mb")
+    (1610612736, 1000000000, 30000000000000000, 1000000, 8000000)
     """
-    match = re.fullmatch(r"\s*([0-9.]+(?:e\+?[0-9]+)?)\s*([kmgt]i?)?b?\s*", str(text).lower())
+    match = re.fullmatch(r"\s*([0-9.]+(?:e\+?[0-9]+)?)\s*([kmgtp]i?)?b?\s*", str(text).lower())
+    is_bits = re.search(r"[KMGTP]b\s*$", str(text)) is not None
     try:
-        return int(float(match[1]) * _UNITS[match[2] or ""])  # type: ignore[index]
+        size = int(float(match[1]) * _UNITS[match[2] or ""])  # type: ignore[index]
+        return size // 8 if is_bits else size
     except (TypeError, ValueError, OverflowError):
         raise SettingsError(f"{text!r} is not a number of bytes; write it like 500MB, 1.5GiB or 1e9") from None
 

@@ -1,6 +1,7 @@
 """The contracts between the rooms: an abstract class for a duty, a protocol for a favour."""
 
-from shoal.abc.engine import Engine, EngineInfo, Handle, SupportsNative, WorkerInfo
+from shoal.abc.engine import Engine, EngineInfo, Handle, SupportsFlow, SupportsNative, WorkerInfo
+from shoal.abc.gang import Gang, Member, Resources, dealt
 from shoal.abc.source import (
     Batch,
     Block,
@@ -15,7 +16,7 @@ from shoal.abc.source import (
     SupportsRandomAccess,
     SupportsSplit,
 )
-from shoal.abc.stream import Parcel, Pool, PoolReading, Step, Stream, Workers
+from shoal.abc.stream import Parcel, Pool, PoolOptions, PoolReading, Step, Stream, Workers
 
 __all__ = [
     "Batch",
@@ -23,12 +24,16 @@ __all__ = [
     "Columns",
     "Engine",
     "EngineInfo",
+    "Gang",
     "Handle",
     "Listable",
+    "Member",
     "Parcel",
     "Picks",
     "Pool",
+    "PoolOptions",
     "PoolReading",
+    "Resources",
     "Sample",
     "Shard",
     "Source",
@@ -36,9 +41,11 @@ __all__ = [
     "Stream",
     "SupportsBatches",
     "SupportsColumns",
+    "SupportsFlow",
     "SupportsNative",
     "SupportsRandomAccess",
     "SupportsSplit",
     "WorkerInfo",
     "Workers",
+    "dealt",
 ]

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+from shoal.abc.gang import Gang, Member, Resources
 from shoal.abc.stream import Step, Stream
 
-__all__ = ["Engine", "EngineInfo", "Handle", "SupportsNative", "WorkerInfo"]
+__all__ = ["Engine", "EngineInfo", "Handle", "SupportsFlow", "SupportsNative", "WorkerInfo"]
 
 
 class Handle(ABC):
@@ -82,6 +83,22 @@ class Engine(ABC):
         """Let go of shards at once; whoever still refers to the handle finds it empty."""
 
     @abstractmethod
+    def gang(
+        self,
+        function: Callable[[Member], Any],
+        size: int,
+        *,
+        shards: Handle | None = None,
+        resources: Resources | None = None,
+        restarts: int = 3,
+    ) -> Gang:
+        """Call a function in so many workers at once, each a process that has these resources (a processor).
+
+        It fails at once if the engine does not have so many. When a worker dies, all are ended and all begin again, so
+        often at most; when the function raises something, all are ended and nobody begins again.
+        """
+
+    @abstractmethod
     def stream(self, steps: Sequence[Step], *, memory: int, ahead: int = 1) -> Stream[Any, Any]:
         """Start a stream that takes each parcel through all steps.
 
@@ -107,4 +124,13 @@ class SupportsNative(Protocol):
 
     def export(self, handle: Handle) -> Any:
         """Make a collection of the engine's own kind of shards, where they lie; each is a partition."""
+        ...
+
+
+@runtime_checkable
+class SupportsFlow(Protocol):
+    """An engine that can run steps by itself, from the first item to the last, if their order does not matter."""
+
+    def flow(self, items: Sequence[Any], steps: Sequence[Step]) -> Iterator[Any]:
+        """Take items through steps, in any order; the first step makes any number of parcels of an item."""
         ...

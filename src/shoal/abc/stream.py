@@ -5,18 +5,27 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypedDict, TypeVar
 
 from shoal.errors import PlanError
-from shoal.settings import processors
+from shoal.settings import gpus, processors
 
-__all__ = ["Parcel", "Pool", "PoolReading", "Step", "Stream", "Workers"]
+__all__ = ["Parcel", "Pool", "PoolOptions", "PoolReading", "Step", "Stream", "Workers"]
 
 In = TypeVar("In", bound="Parcel")
 Out = TypeVar("Out", bound="Parcel")
 
 #: A number, the least and the most of them, or "auto".
 Workers: TypeAlias = "int | tuple[int, int] | str"
+
+
+class PoolOptions(TypedDict, total=False):
+    """What can be said of who does a stage; see `Pool`."""
+
+    workers: Workers
+    mode: str
+    cpus: float
+    gpus: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +38,18 @@ class Pool:
 
     workers: Workers = "auto"
     """A number; the least and the most of them, between which the run goes by how full its queues are; or
-    ``"auto"``, as many as there are processors."""
+    ``"auto"``, as many as there are processors for."""
     mode: str = "thread"
+    cpus: float | None = None
+    """Processors that each worker uses; None is one, about."""
+    gpus: float = 0.0
+    """Graphics processors that each worker uses."""
 
     def __post_init__(self) -> None:
+        if self.cpus is not None and self.cpus < 0:
+            raise PlanError(f"cpus={self.cpus}; a worker uses no less than 0")
+        if self.gpus < 0:
+            raise PlanError(f"gpus={self.gpus}; a worker uses no less than 0")
         low, high = self.bounds
         if not 0 <= low <= high or (low == 0 and high > 0):
             raise PlanError(f'workers={self.workers!r}; it is a number, a range like (1, 4), or "auto"; 0 is none')
@@ -44,7 +61,7 @@ class Pool:
         """The least and the most workers."""
         match self.workers:
             case "auto":
-                return (processors(),) * 2
+                return (self._as_many_as_fit(),) * 2
             case bool():
                 return -1, -1
             case int(number):
@@ -52,6 +69,10 @@ class Pool:
             case (int(low), int(high)) if not isinstance(low, bool):
                 return low, high
         return -1, -1
+
+    def _as_many_as_fit(self) -> int:
+        fit = int(processors() / (self.cpus or 1))
+        return max(min(fit, int(len(gpus()) / self.gpus)) if self.gpus else fit, 1)
 
 
 class Parcel(Protocol):

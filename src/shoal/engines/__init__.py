@@ -8,7 +8,14 @@ from shoal._lazy import attach
 
 if TYPE_CHECKING:
     from shoal.engines._current import Session, current, engine, init, native, shutdown
+    from shoal.engines._split import Split, split
 
-__all__ = ["Session", "current", "engine", "init", "native", "shutdown"]
+__all__ = ["Session", "Split", "current", "engine", "init", "native", "shutdown", "split"]
 
-__getattr__, __dir__ = attach(__name__, {"_current": ("Session", "current", "engine", "init", "native", "shutdown")})
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        "_current": ("Session", "current", "engine", "init", "native", "shutdown"),
+        "_split": ("Split", "split"),
+    },
+)

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+from urllib.parse import urlparse
 
 import dask
 import dask.array
 import dask.bag
 import dask.dataframe
-from dask.distributed import Client, KilledWorker, LocalCluster, default_client
+from dask.distributed import Client, KilledWorker, SubprocessCluster, default_client
 
 from shoal import settings
-from shoal.abc import EngineInfo, Handle, WorkerInfo
-from shoal.engines._checks import checked, named
+from shoal.abc import EngineInfo, Handle, Resources, WorkerInfo
+from shoal.engines._checks import check_gang, checked, named
 from shoal.engines._cluster import ClusterEngine
+from shoal.engines._dask_squad import DaskSquad
 from shoal.engines._exchange import cut, groups_of, regrouped
+from shoal.engines._gang import Squad
 from shoal.engines._message import pack
 from shoal.engines._native import look
 from shoal.engines._task import Split, Task, opened
+from shoal.engines._wire import address_towards
 from shoal.errors import WorkerDiedError
 
 __all__ = ["DaskEngine", "DaskHandle"]
 
 #: Bytes of a function that go with each task that uses it.
 _SMALL = 2**16
+_LOOPBACK = ("127.0.0.1", "localhost", "::1", None)
 
 
 class DaskHandle(Handle):
@@ -44,15 +51,21 @@ class DaskEngine(ClusterEngine):
     def __init__(
         self, address: str | None = None, *, workers: int | None = None, memory: int | None = None, **options: Any
     ) -> None:
-        self._cluster: LocalCluster | None = None
+        self._cluster: Any = None
         found = _current_client() if address is None else None
         if found is None and address is None:
-            limit = "auto" if memory is None else memory // max(workers or settings.processors(), 1)
-            made = {"n_workers": workers or settings.processors(), "threads_per_worker": 1, "memory_limit": limit}
-            self._cluster = LocalCluster(**{**made, "dashboard_address": None, **options})
+            self._cluster = _own_cluster(workers or settings.processors(), memory, options)
             options = {}
         self.started_here = found is None
         self.client: Client = found or Client(self._cluster or address, set_as_default=False, **options)
+        if self._cluster is not None:
+            self.client.wait_for_workers(len(self._cluster.worker_spec))
+
+    @property
+    def here(self) -> str:
+        """The address of this machine in the network of the scheduler, if that is elsewhere."""
+        scheduler = urlparse(self.client.scheduler_info(n_workers=0)["address"]).hostname
+        return super().here if scheduler in _LOOPBACK else address_towards(str(scheduler))
 
     def scatter(self, objects: Iterable[Any]) -> Handle:
         """Hand objects to the scheduler: what is sent to a worker alone would be lost with it."""
@@ -129,12 +142,29 @@ class DaskEngine(ClusterEngine):
         inner = task.task if isinstance(task, Split) else task
         return task if len(inner.function) < _SMALL else self._submit(_itself, task)
 
+    def _squad(self, size: int, resources: Resources, shards: Handle | None) -> Squad:
+        futures = [] if shards is None else checked(DaskHandle, [shards])[0].futures
+        squad = DaskSquad(self.client, resources, futures)
+        own = 0 if self._cluster is None else len(self._cluster.worker_spec)  # one that died is there again soon
+        have = len(squad.workers()) if resources.gpus or resources.cpus > 1 else max(len(squad.workers()), own)
+        check_gang(size, Resources(1), Resources(have), unit="workers")
+        return squad
+
     def _fetched(self, handle: Handle, numbers: Sequence[int]) -> list[bytes]:
         (found,) = checked(DaskHandle, [handle])
         try:
             return list(self.client.gather([found.futures[number] for number in numbers]))
         except KilledWorker as error:
             raise WorkerDiedError(f"workers died of a task, more often than Dask tries again: {error}") from error
+
+
+def _own_cluster(workers: int, memory: int | None, options: dict[str, Any]) -> Any:
+    """Start a cluster on this machine. Its processes are fresh interpreters: a script needs no guard around it."""
+    limit = {} if memory is None else {"memory_limit": memory // workers}
+    path = os.pathsep.join(entry for entry in sys.path if isinstance(entry, str))
+    each = {**limit, "env": {"PYTHONPATH": path}, **options.pop("worker_kwargs", {})}
+    made = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None, "worker_kwargs": each}
+    return SubprocessCluster(**{**made, **options})
 
 
 def _current_client() -> Client | None:

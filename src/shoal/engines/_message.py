@@ -14,9 +14,12 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Any, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from shoal.engines._pickling import Plain, Thorough, refusal
 
-__all__ = ["Buffer", "Message", "extents", "joined", "pack", "parts", "unpack"]
+__all__ = ["Buffer", "Message", "as_array", "extents", "joined", "pack", "parts", "unpack"]
 
 #: Anything that has bytes; a message may also be a list of messages that lie in different places.
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
@@ -61,6 +64,11 @@ def extents(message: Buffer) -> list[tuple[int, int]]:
     _, count = _HEAD.unpack_from(view)
     sizes = Struct(f"<{count}Q").unpack_from(view, _HEAD.size)
     return list(zip(_places(sizes)[0], sizes, strict=True))
+
+
+def as_array(message: Buffer) -> NDArray[np.uint8]:
+    """Give the bytes of a message as an array, which some stores take as it is and do not pickle."""
+    return np.frombuffer(message, np.uint8)
 
 
 def unpack(message: Message) -> Any:

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import ray
 import ray.data
+from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from shoal.abc import EngineInfo, Handle, WorkerInfo
-from shoal.engines._checks import checked, named
+from shoal.abc import EngineInfo, Handle, Resources, Step, Stream, WorkerInfo, dealt
+from shoal.engines._checks import check_gang, checked, named
 from shoal.engines._cluster import ClusterEngine
 from shoal.engines._exchange import cut, groups_of, regrouped
-from shoal.engines._message import Buffer, pack
+from shoal.engines._gang import Squad
+from shoal.engines._member import Call, leave, serve
+from shoal.engines._message import as_array, pack
 from shoal.engines._native import as_table
+from shoal.engines._ray_actor import RayActor
+from shoal.engines._ray_data import flowing
 from shoal.engines._task import Split, Task, opened
-from shoal.errors import WorkerDiedError
+from shoal.engines.local._engine import begun
+from shoal.errors import ShoalError, WorkerDiedError
 
 __all__ = ["RayEngine", "RayHandle"]
+
+
+#: Processors of a worker that wants none: a place has to be made of something.
+_HARDLY = 0.001
+#: Seconds to wait for room that others have.
+_ROOM = 120
 
 
 class RayHandle(Handle):
@@ -46,9 +58,16 @@ class RayEngine(ClusterEngine):
         self._cut = ray.remote(_cut)
         self._regrouped = ray.remote(_regrouped)
 
+    @property
+    def here(self) -> str:
+        """The address of this node, if there are others."""
+        own = str(ray.util.get_node_ip_address())
+        nodes = {node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
+        return super().here if nodes == {own} else own
+
     def scatter(self, objects: Iterable[Any]) -> Handle:
         """Put objects into the store."""
-        return RayHandle([ray.put(_array(pack(item))) for item in objects])
+        return RayHandle([ray.put(as_array(pack(item))) for item in objects])
 
     def map(self, function: Callable[..., Any], *handles: Handle) -> Handle:
         """Start one task for each row of shards."""
@@ -69,6 +88,14 @@ class RayEngine(ClusterEngine):
             ends = self._regrouped.options(num_returns=len(group)).remote(len(group), *messages)
             made += [ends] if len(group) == 1 else ends
         return RayHandle(made)
+
+    def stream(self, steps: Sequence[Step], *, memory: int, ahead: int = 1) -> Stream[Any, Any]:
+        """Run streams here, beside whom they feed; what is done in processes is done by actors."""
+        return begun(steps, memory, ahead, RayActor)
+
+    def flow(self, items: Sequence[Any], steps: Sequence[Step]) -> Iterator[Any]:
+        """Let Ray Data take items through steps, in whatever order is quickest."""
+        return flowing(items, steps)
 
     def free(self, handle: Handle) -> None:
         """Forget the references; Ray forgets what nobody else needs."""
@@ -100,6 +127,12 @@ class RayEngine(ClusterEngine):
         if self.started_here:
             ray.shutdown()
 
+    def _squad(self, size: int, resources: Resources, shards: Handle | None) -> Squad:
+        total = ray.cluster_resources()
+        check_gang(size, resources, Resources(total.get("CPU", 0.0), total.get("GPU", 0.0)))
+        references = [] if shards is None else checked(RayHandle, [shards])[0].references
+        return _RaySquad(resources, references)
+
     def _fetched(self, handle: Handle, numbers: Sequence[int]) -> list[Any]:
         (found,) = checked(RayHandle, [handle])
         try:
@@ -108,28 +141,67 @@ class RayEngine(ClusterEngine):
             raise WorkerDiedError(f"workers died of a task, more often than Ray tries again: {error}") from error
 
 
+class _RaySquad(Squad):
+    """Members as tasks in a placement group, so that all of them have room or none."""
+
+    def __init__(self, resources: Resources, references: Sequence[Any]) -> None:
+        self._bundle = {"CPU": resources.cpus or _HARDLY, **({"GPU": resources.gpus} if resources.gpus else {})}
+        self._references = references
+        self._group: Any = None
+        self._tasks: list[Any] = []
+
+    def start(self, call: Call) -> None:
+        """Wait for room, and start a task for each member."""
+        self._group = placement_group([self._bundle] * call.size)
+        if not self._group.wait(_ROOM):
+            text = f"Ray had no room for {call.size} workers with {self._bundle} each within {_ROOM} seconds"
+            raise ShoalError(f"{call.name}: {text}; others use it")
+        place = PlacementGroupSchedulingStrategy(self._group)
+        options = {"num_cpus": self._bundle["CPU"], "num_gpus": self._bundle.get("GPU", 0), "max_retries": 0}
+        start = ray.remote(_serve).options(scheduling_strategy=place, **options)
+        sent = ray.put(call)
+        for rank, mine in enumerate(dealt(len(self._references), call.size)):
+            self._tasks.append(start.remote(sent, rank, *(self._references[number] for number in mine)))
+
+    def missing(self) -> str | None:
+        """Tell of a task that failed."""
+        for task in ray.wait(self._tasks, num_returns=len(self._tasks), timeout=0)[0]:
+            try:
+                ray.get(task)
+            except ray.exceptions.RayError as error:
+                return f"a worker did not come: {error}"
+        return None
+
+    def stop(self) -> None:
+        """Kill the tasks that still run, and give the room back."""
+        for task in self._tasks:
+            ray.cancel(task, force=True)
+        self._tasks.clear()
+        if self._group is not None:
+            remove_placement_group(self._group)
+
+
+def _serve(call: Call, rank: int, *messages: Any) -> None:
+    serve(call, rank, messages, leave)
+
+
 def _packed_frame(table: Any) -> Any:
-    return _array(pack(table.to_pandas()))
+    return as_array(pack(table.to_pandas()))
 
 
 def _table(message: Any) -> Any:
     return as_table(opened(message))
 
 
-def _array(message: Buffer) -> Any:
-    """Let Ray put a message into its store without pickling it."""
-    return np.frombuffer(message, np.uint8)
-
-
 def _call(task: Task, number: int, count: int, *messages: Any) -> Any:
-    return _array(task(number, count, *messages))
+    return as_array(task(number, count, *messages))
 
 
 def _cut(split: tuple[Split, list[range]], number: int, count: int, message: Any) -> Any:
-    made = [_array(part) for part in cut(*split, number, count, message)]
+    made = [as_array(part) for part in cut(*split, number, count, message)]
     return made[0] if len(made) == 1 else made
 
 
 def _regrouped(width: int, *messages: Any) -> Any:
-    made = [_array(part) for part in regrouped(messages, width)]
+    made = [as_array(part) for part in regrouped(messages, width)]
     return made[0] if width == 1 else made

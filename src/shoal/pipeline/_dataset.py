@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
-from shoal.abc import Pool, Sample, Shard, Source, Workers
+from shoal import registry
+from shoal.abc import Pool, PoolOptions, Sample, Shard, Source, Workers
 from shoal.errors import PlanError
 from shoal.order import Batching, Shuffle, ShuffleReport, Weights
+from shoal.pipeline._built import function_of
 from shoal.pipeline._leaves import lengths_of
 from shoal.pipeline._loader import Loader, LoaderOptions
 from shoal.pipeline._part import PartOf
@@ -76,67 +78,82 @@ class Dataset:
         only: Iterable[str] | None = None,
         codecs: Mapping[str, Callable[[bytes], Any]] | None = None,
         trust: bool = False,
-        workers: Workers | None = None,
-        mode: str | None = None,
+        **pool: Unpack[PoolOptions],
     ) -> Dataset:
         """Turn bytes into values by extension; see `shoal.shards.codecs` for the kinds of pictures.
 
         ``only`` leaves the other fields as they are; ``codecs`` gives functions of your own for some fields; ``trust``
-        allows formats that can run code (pickle, pth). ``workers`` and ``mode`` are as in `map`.
+        allows formats that can run code (pickle, pth). Who does it is said as in `map`.
         """
         options, chosen = DecodeOptions(images=images, trust=trust), None if only is None else frozenset(only)
-        return self._then(Decode(options, chosen, dict(codecs or {}), pool=_pool(workers, mode)))
+        return self._then(Decode(options, chosen, dict(codecs or {}), pool=_pool(pool)))
 
     def map(
         self,
         function: Callable[..., Sample],
         *,
         random: bool = False,
-        workers: Workers | None = None,
-        mode: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        **pool: Unpack[PoolOptions],
     ) -> Dataset:
         """Turn each sample into another; a result without a key gets that of its sample.
 
         With ``workers`` the stage has so many of its own: a number, a range ``(1, 4)`` in which the run looks for the
-        right one, or ``"auto"``. ``mode="process"`` is for functions that hold the interpreter's lock.
+        right one, or ``"auto"``. ``mode="process"`` is for functions that hold the interpreter's lock. ``cpus`` and
+        ``gpus`` are what each worker uses; on Ray, processes are actors that have them.
+
+        A class is built once by each worker, with ``arguments``, and then called: for models, and whatever else takes
+        long to load. If what is built has a ``device``, it gets torch tensors that are there.
 
         With ``random=True`` the function is called as ``function(sample, rng)`` with a numpy generator that follows
         from the seed of `shuffle`, the epoch, the sample and this stage: a sample is treated alike wherever and
         whenever it is its turn, and otherwise in the next epoch.
         """
-        return self._then(Map(function, self._stage_number() if random else None, pool=_pool(workers, mode)))
+        number = self._stage_number() if random else None
+        return self._then(Map(function_of(function, arguments), number, pool=_pool(pool)))
 
     def filter(
-        self, predicate: Callable[[Sample], bool], *, workers: Workers | None = None, mode: str | None = None
+        self,
+        predicate: Callable[[Sample], bool],
+        *,
+        arguments: Mapping[str, Any] | None = None,
+        **pool: Unpack[PoolOptions],
     ) -> Dataset:
-        """Keep the samples for which a function is true; ``workers`` and ``mode`` are as in `map`."""
-        return self._then(Filter(predicate, pool=_pool(workers, mode)))
+        """Keep the samples for which a function, or what is built of a class, is true; see `map`."""
+        return self._then(Filter(function_of(predicate, arguments), pool=_pool(pool)))
 
     def flat_map(
         self,
         function: Callable[[Sample], Iterable[Sample]],
         *,
-        workers: Workers | None = None,
-        mode: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        **pool: Unpack[PoolOptions],
     ) -> Dataset:
         """Turn each sample into any number of samples; those without a key are numbered after their parent's.
 
-        ``workers`` and ``mode`` are as in `map`.
+        Functions and classes are as in `map`.
         """
-        return self._then(FlatMap(function, pool=_pool(workers, mode)))
+        return self._then(FlatMap(function_of(function, arguments), pool=_pool(pool)))
 
-    def apply(self, *stages: BlockStage, workers: Workers | None = None, mode: str | None = None) -> Dataset:
+    def apply(self, *stages: BlockStage, **pool: Unpack[PoolOptions]) -> Dataset:
         """Add stages that are made elsewhere, such as those of `shoal.image`.
 
-        ``workers`` and ``mode`` are as in `map`, for all of them together.
+        Who does them, all together, is said as in `map`.
         """
-        pool, dataset = _pool(workers, mode), self
+        chosen, dataset = _pool(pool), self
         for stage in stages:
-            own: dict[str, Any] = {} if pool is None else {"pool": pool}
+            own: dict[str, Any] = {} if chosen is None else {"pool": chosen}
             if stage.is_random:
                 own["random"] = dataset._stage_number()
             dataset = dataset._then(replace(stage, **own))
         return dataset
+
+    def unordered(self) -> Dataset:
+        """Let samples come in any order where that is quicker: iterating on Ray runs the plan as Ray Data then.
+
+        A loader keeps its order all the same.
+        """
+        return self._with(replace(self._plan, unordered=True))
 
     def take(self, count: int) -> Dataset:
         """Keep the first samples; in a loader, the first of each lane."""
@@ -273,6 +290,25 @@ class Dataset:
         """
         return report_on_shuffles(self._plan, Batching(batch_size, world_size, self._plan.lanes, BLOCK, buffer))
 
+    def split(self, n: int, *, equal: bool = True, **options: Any) -> list[Any]:
+        """Share the samples out to ``n`` consumers, in other processes or on Ray: an iterator for each.
+
+        The iterators can be pickled, and nobody needs a rank or a world size. The plan is run here, in the order of
+        `loader`, once an epoch, which begins when all of them ask for it; see `shoal.engines.Split`. With ``equal``
+        each gets the same number of samples, and a rest nobody; without, none is left out. Options are those of
+        `loader`.
+
+        >>> import shoal
+        >>> first, second = shoal.from_arrays({"x": range(5)}).split(2)
+        >>> from threading import Thread
+        >>> other = Thread(target=list, args=[second])
+        >>> other.start()
+        >>> [sample["x"] for sample in first]
+        [0, 1]
+        """
+        parts: list[Any] = registry.load("session", "split")(self, n, equal=equal, **options)
+        return parts
+
     def write_tar(
         self,
         pattern: str | os.PathLike[str],
@@ -313,11 +349,10 @@ class Dataset:
         return cls(next(plan.sources()), plan=plan)
 
 
-def _pool(workers: Workers | None, mode: str | None) -> Pool | None:
+def _pool(options: PoolOptions) -> Pool | None:
     """Give the pool that a stage asks for, if it does."""
-    if workers is None and mode is None:
-        return None
-    return Pool("auto" if workers is None else workers, "thread" if mode is None else mode)
+    asked: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    return Pool(**{"mode": "process" if asked.get("gpus") else "thread", **asked}) if asked else None
 
 
 def mix(

@@ -39,6 +39,8 @@ class Plan:
 
     limit: int | None = None
     """How many samples of the source are used at most."""
+    unordered: bool = False
+    """Whether samples may come in any order where nobody needs the one that they have."""
     skips: bool = False
     """Whether samples that fail are left out, so that nobody knows beforehand how many there will be."""
 

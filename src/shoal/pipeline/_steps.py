@@ -20,11 +20,13 @@ __all__ = [
     "BLOCK",
     "Chain",
     "Cross",
+    "engine",
     "fitting",
     "fused",
     "is_plain",
     "share_of_memory",
     "start",
+    "steps_of",
     "through",
     "with_bytes",
 ]
@@ -67,22 +69,38 @@ def start(
     """
     if all(map(is_plain, chains.values())) and not waits and pool.mode == "thread":
         pool = Pool(min(pool.bounds[1], 1))
-    processes = any((stage.pool or pool).mode == "process" for chain in chains.values() for stage in chain)
-    cuts = {leaf: list(_cut(chain, pool, at_mixtures=processes)) for leaf, chain in chains.items()}
-    pools, treats = [], []
-    for number in range(max(map(len, cuts.values()), default=0)):
-        here = {leaf: cut[number] for leaf, cut in cuts.items() if number < len(cut)}
-        pools.append(_widest([pool for pool, _ in here.values()]))
-        treats.append(Treat({leaf: tuple(stages) for leaf, (_, stages) in here.items()}, catch))
-    steps = [Step(treat.name, treat, pool, treat.rescue) for treat, pool in zip(treats, pools, strict=True)]
-    if read is not None and treats and pools[0].mode == "thread" and pools[0] == pool:
+    steps, treats = _steps(chains, pool, catch)
+    if read is not None and treats and steps[0].pool.mode == "thread" and steps[0].pool == pool:
         steps[0] = Step(f"read and {treats[0].name}", _Both(read, treats[0]), pool)
     elif read is not None:
         steps.insert(0, Step("read", read, Pool(pool.workers if waits or pool.mode == "thread" else 1)))
     for number, treat in enumerate(treats, len(steps) - len(treats)):
         treat.step = number
-    engine: Engine = registry.load("engine", "local")()
-    return engine.stream(steps, memory=memory, ahead=ahead)
+    return engine().stream(steps, memory=memory, ahead=ahead)
+
+
+def engine() -> Engine:
+    """Give the engine that runs things now."""
+    found: Engine = registry.load("session", "engine")()
+    return found
+
+
+def steps_of(chain: Chain, pool: Pool, *, catch: bool) -> list[Step]:
+    """Say what is done with the samples of a plan that has one leaf, step by step."""
+    return _steps({0: chain}, pool, catch)[0]
+
+
+def _steps(chains: Mapping[int, Chain], pool: Pool, catch: bool) -> tuple[list[Step], list[Treat]]:
+    processes = any((stage.pool or pool).mode == "process" for chain in chains.values() for stage in chain)
+    cuts = {leaf: list(_cut(chain, pool, at_mixtures=processes)) for leaf, chain in chains.items()}
+    steps, treats = [], []
+    for number in range(max(map(len, cuts.values()), default=0)):
+        here = {leaf: cut[number] for leaf, cut in cuts.items() if number < len(cut)}
+        treat = Treat({leaf: tuple(stages) for leaf, (_, stages) in here.items()}, catch)
+        treat.step = number
+        treats.append(treat)
+        steps.append(Step(treat.name, treat, _widest([pool for pool, _ in here.values()]), treat.rescue))
+    return steps, treats
 
 
 def is_plain(chain: Chain) -> bool:
@@ -251,7 +269,8 @@ def _widest(pools: Sequence[Pool]) -> Pool:
         return pools[0]
     low, high = (max(pool.bounds[at] for pool in pools) for at in range(2))
     mode = "process" if any(pool.mode == "process" for pool in pools) else "thread"
-    return Pool((low, high) if low < high else high, mode)
+    cpus = max((pool.cpus for pool in pools if pool.cpus is not None), default=None)
+    return Pool((low, high) if low < high else high, mode, cpus, max(pool.gpus for pool in pools))
 
 
 def _single(block: Block, place: int) -> Block:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import NamedTuple, TypeVar
 
@@ -13,12 +13,12 @@ import numpy as np
 
 from shoal._ending import ends_with_program
 from shoal._malloc import keep_freed_memory
-from shoal.abc import Block, Pool, Sample, Source, Stream
+from shoal.abc import Block, Pool, Sample, Source, Step, Stream, SupportsFlow
 from shoal.order import Located, Mixing, combine_one, derive, sample_ids
 from shoal.pipeline._meter import CALLER, Meter
 from shoal.pipeline._parcel import Parcel, Part, weight
 from shoal.pipeline._plan import Mixture, Plan
-from shoal.pipeline._steps import BLOCK, fused, share_of_memory, start, with_bytes
+from shoal.pipeline._steps import BLOCK, engine, fused, share_of_memory, start, steps_of, with_bytes
 from shoal.pipeline.gather import LaneStage, Piece, Take
 from shoal.pipeline.ledger import Ledger
 from shoal.pipeline.stages import BlockStage, Stage, leading
@@ -108,6 +108,9 @@ class _Flow:
 
     def samples(self, plan: Plan) -> Iterator[Sample]:
         if isinstance(plan.source, Source) and len(plan.leading) == len(plan.stages):
+            runner: object = engine() if plan.unordered else None
+            if isinstance(runner, SupportsFlow):
+                return chain.from_iterable(block.samples for block in self._counted(self._flowing(plan, runner)))
             keyed = any(stage.is_random for stage in plan.leading)
             lots = _keyed_lots(plan, 0, 0) if keyed else _lots(plan)
             blocks = self._counted(self._through(plan, plan.leading, self._read(lots)))
@@ -193,11 +196,24 @@ class _Flow:
             self._streams.remove(stream)
             resting.append(number)
 
+    def _flowing(self, plan: Plan, runner: SupportsFlow) -> Iterator[Block]:
+        """Let an engine run everything, from reading on, in whatever order is quickest."""
+        assert isinstance(plan.source, Source)
+        prepared = with_bytes(fused(plan.leading), views=False, to_the_end=True)
+        steps = [
+            Step("read", _ShardReading(replace(plan, stages=())), Pool(self._pool.workers)),
+            *steps_of(prepared, self._pool, catch=self._ledger.catches),
+        ]
+        for parcel in runner.flow(range(len(plan.source.shards())), steps):
+            yield self._admitted(parcel, parcel.at, parcel.offset)
+
     def _received(self, number: int, lot: _Lot) -> Block:
-        parcel = self.meter.received(number)
+        return self._admitted(self.meter.received(number), lot.at, lot.offset)
+
+    def _admitted(self, parcel: Parcel, at: tuple[int, int, int] | None, offset: int) -> Block:
         for place, failure in parcel.failures:
-            if lot.at is not None:
-                failure = replace(failure, offset=lot.offset + place, at=lot.at)
+            if at is not None:
+                failure = replace(failure, offset=offset + place, at=at)
             self.meter.skipped += 1
             self._ledger.admit(failure, seen=self.meter.samples + self.meter.skipped)
         return parcel.parts[0].block
@@ -223,20 +239,42 @@ class _Flow:
                 mixing.drop(chosen)
 
 
-def _lots(plan: Plan, leaf: int = 0, number: int = 0) -> Iterator[_Lot]:
-    """Read all shards, one after the other."""
+@dataclass(slots=True)
+class _SitedParcel(Parcel):
+    """One that knows where its first sample lies, because nobody else does who gets it."""
+
+    at: tuple[int, int, int] | None = None
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _ShardReading:
+    """Reads a shard, wherever that is done."""
+
+    plan: Plan
+
+    def __call__(self, number: int) -> Iterator[Parcel]:
+        """Read the shard of a number."""
+        for lot in _keyed_lots(self.plan, 0, 0, [number]):
+            part = Part(0, lot.block, range(len(lot.block.samples)))
+            yield _SitedParcel(None, [part], at=lot.at, offset=lot.offset)
+
+
+def _lots(plan: Plan, leaf: int = 0, number: int = 0, chosen: Iterable[int] | None = None) -> Iterator[_Lot]:
+    """Read all shards, or those that are chosen, one after the other."""
     assert isinstance(plan.source, Source)
-    for shard_number, shard in enumerate(plan.source.shards()):
-        offset = 0
+    shards = plan.source.shards()
+    for shard_number in range(len(shards)) if chosen is None else chosen:
+        shard, offset = shards[shard_number], 0
         for block in plan.source.open(shard):
             yield _Lot(block, (leaf, shard_number, number), offset)
             offset += len(block.samples)
 
 
-def _keyed_lots(plan: Plan, leaf: int, number: int) -> Iterator[_Lot]:
-    """Read all shards and give each sample the number that it has in a loader, too."""
+def _keyed_lots(plan: Plan, leaf: int, number: int, chosen: Iterable[int] | None = None) -> Iterator[_Lot]:
+    """Read shards and give each sample the number that it has in a loader, too."""
     salt = run_salt(plan, 0)
-    for block, at, offset in _lots(plan, leaf, number):
+    for block, at, offset in _lots(plan, leaf, number, chosen):
         assert at is not None
         count = len(block.samples)
         located = Located(np.full(count, at[1]), np.arange(offset, offset + count), np.full(count, number))

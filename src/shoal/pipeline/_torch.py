@@ -11,7 +11,7 @@ from shoal._optional import require
 from shoal.abc import Sample
 from shoal.pipeline._memory import as_array, is_number
 
-__all__ = ["stack", "to_torch"]
+__all__ = ["Device", "stack", "to_torch"]
 
 
 def stack(tensors: list[Any]) -> Any:
@@ -36,6 +36,41 @@ def to_torch(batch: Sample) -> Sample:
     """
     torch = require("torch", 'to="torch"')
     return {name: _converted(torch, value) for name, value in batch.items()}
+
+
+class Device:
+    """Takes samples to a device of torch's, and back.
+
+    >>> device = Device("cpu")
+    >>> sample = device.there({"__key__": "a", "x": np.arange(3)})
+    >>> type(sample["x"]).__name__, device.back({"y": sample["x"] * 2})["y"]
+    ('Tensor', array([0, 2, 4]))
+    """
+
+    def __init__(self, name: Any) -> None:
+        self._torch = require("torch", f"device={name}")
+        self._device = self._torch.device(name)
+
+    def there(self, sample: Sample) -> Sample:
+        """Make tensors on the device of arrays and tensors."""
+        return {name: self._moved(value) for name, value in to_torch(sample).items()}
+
+    def back(self, sample: Sample) -> Sample:
+        """Make arrays of tensors; those of types that numpy does not have stay tensors, without a device."""
+        return {name: self._array(value) for name, value in sample.items()}
+
+    def _moved(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._moved(each) for each in value]
+        return value.to(self._device, non_blocking=True) if isinstance(value, self._torch.Tensor) else value
+
+    def _array(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._array(each) for each in value]
+        if not isinstance(value, self._torch.Tensor):
+            return value
+        here = value.detach().cpu()
+        return here if here.dtype is self._torch.bfloat16 else here.numpy()
 
 
 def _converted(torch: ModuleType, value: Any) -> Any:

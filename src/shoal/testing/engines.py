@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from shoal.abc import Engine
-from shoal.errors import PlanError
+from shoal.abc import Engine, Member, Resources
+from shoal.errors import PlanError, StateError, WorkerDiedError
 
 __all__ = ["EngineSuite"]
 
@@ -146,11 +146,112 @@ class EngineSuite:
         assert (tmp_path / "cut").exists()
         assert (tmp_path / "read").exists()
 
+    def test_members_of_a_gang_work_at_once_and_meet(self, engine: Engine) -> None:
+        """Each in a process of its own; results and what they gather are by rank."""
+        with engine.gang(_met, 2) as gang:
+            first, second = gang.results()
+        assert [first[0], second[0]] == [0, 1]
+        assert first[1:] == second[1:]
+        assert len(set(first[1])) == 2
+
+    def test_members_report_while_they_work(self, engine: Engine) -> None:
+        """What one says comes in the order in which he said it."""
+        with engine.gang(_reporting, 2) as gang:
+            told = list(gang.reports())
+            assert gang.results() == [None, None]
+        assert [value for rank, value in told if rank == 1] == ["rank 1", 1]
+        assert len(told) == 4
+
+    def test_members_have_their_share_of_shards(self, engine: Engine) -> None:
+        """In the order of the shards; the first members have those that are left over."""
+        shards = engine.map(_tupled, engine.scatter(range(5)))
+        with engine.gang(_all_shards, 2, shards=shards) as gang:
+            assert gang.results() == [[(0,), (1,), (2,)], [(3,), (4,)]]
+
+    def test_a_gang_begins_again_as_a_whole(self, engine: Engine) -> None:
+        """When the worker of a member is killed, while others wait for it."""
+        with engine.gang(_killed_member, 2) as gang:
+            assert gang.results() == [[1, 1], [1, 1]]
+
+    def test_a_gang_whose_members_always_die_is_given_up(self, engine: Engine) -> None:
+        """After so many times."""
+        with engine.gang(_killed_always, 2, restarts=1) as gang:
+            _raises(WorkerDiedError, "began 2 times", gang.results)
+
+    def test_what_a_member_raises_is_raised_once(self, engine: Engine) -> None:
+        """With its rank and its traceback; nobody begins again, and nobody waits for it."""
+        with engine.gang(_failing_member, 2) as gang:
+            error = _raises(LookupError, "attempt 0", gang.results)
+        notes = "\n".join(getattr(error, "__notes__", ()))
+        assert "rank 1 of 2" in notes
+        assert "_failing_member" in notes
+
+    def test_a_member_that_waits_for_one_that_is_done_is_told(self, engine: Engine) -> None:
+        """It would wait for ever."""
+        with engine.gang(_alone, 2) as gang:
+            _raises(PlanError, "rank 0 waits in all_gather for rank 1", gang.results)
+
+    def test_a_gang_can_be_closed(self, engine: Engine) -> None:
+        """Whatever its members are doing; there is room for the next one then."""
+        with engine.gang(_sleeping, 2) as gang:
+            assert next(gang.reports())[1] == "asleep"
+        _raises(StateError, "closed", gang.results)
+        with engine.gang(_met, 2) as gang:
+            assert len(gang.results()) == 2
+
+    def test_a_gang_for_which_there_is_no_room_is_refused(self, engine: Engine) -> None:
+        """At once."""
+        _raises(PlanError, "at once, and there are", lambda: engine.gang(_met, 2, resources=Resources(1, gpus=500)))
+        _raises(PlanError, "at least one", lambda: engine.gang(_met, 0))
+
     def test_it_tells_what_runs_where(self, engine: Engine) -> None:
         """With at least one worker."""
         info = engine.describe()
         assert info.name
         assert sum(worker.cpus for worker in info.workers) >= 1
+
+
+def _met(member: Member) -> tuple[int, list[int], int]:
+    return member.rank, member.all_gather(os.getpid()), member.size
+
+
+def _reporting(member: Member) -> None:
+    member.report(f"rank {member.rank}")
+    member.report(member.rank)
+
+
+def _all_shards(member: Member) -> list[Any]:
+    return list(member.shards)
+
+
+def _killed_member(member: Member) -> list[int]:
+    if member.rank == 1 and member.attempt == 0:
+        time.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return member.all_gather(member.attempt)
+
+
+def _killed_always(member: Member) -> None:
+    member.all_gather(None)
+    if member.rank == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    member.all_gather(None)
+
+
+def _failing_member(member: Member) -> None:
+    if member.rank == 1:
+        raise LookupError(f"in attempt {member.attempt}")
+    member.all_gather(None)
+
+
+def _alone(member: Member) -> None:
+    if member.rank == 0:
+        member.all_gather(None)
+
+
+def _sleeping(member: Member) -> None:
+    member.report("asleep")
+    time.sleep(600)
 
 
 def _raises(kind: type[Exception], text: str, call: Any) -> Exception:

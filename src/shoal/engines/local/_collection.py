@@ -61,6 +61,11 @@ class Collections:
         for number in numbers:
             yield opened(found.shards[number]())
 
+    def message(self, handle: Handle, number: int) -> Message:
+        """Give one shard as it is kept."""
+        (found,) = checked(LocalHandle, [handle])
+        return found.shards[number]()
+
     def free(self, handle: Handle) -> None:
         """Let go of shards."""
         (found,) = checked(LocalHandle, [handle])

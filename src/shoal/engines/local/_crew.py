@@ -8,12 +8,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
-from typing import Any
+from typing import Any, Protocol
 
 from shoal.abc import PoolReading, Step
 from shoal.errors import WorkerDiedError
 
-__all__ = ["Crew", "Load"]
+__all__ = ["Crew", "Elsewhere", "Load"]
 
 
 class Load:
@@ -35,11 +35,28 @@ class Load:
             self.gate.release()
 
 
+class Elsewhere(Protocol):
+    """Does a step in another process, one call at a time."""
+
+    deaths: int
+    """How many processes died in a call."""
+
+    def __call__(self, item: Any) -> Any:
+        """Do it, and raise what it raises."""
+
+    @property
+    def pid(self) -> int | None:
+        """The process, if there is one on this machine."""
+
+    def close(self) -> None:
+        """End the process at once, also in the middle of a call."""
+
+
 class Crew:
     """Threads that do a step on what comes into their inbox; each has a process of its own if the step wants that."""
 
-    def __init__(self, step: Step) -> None:
-        self.step = step
+    def __init__(self, step: Step, elsewhere: Callable[[Step], Elsewhere] | None = None) -> None:
+        self.step, self.elsewhere = step, elsewhere or _process
         self.least, self.most = (max(number, 1) for number in step.pool.bounds)
         self.inbox: SimpleQueue[Load | None] = SimpleQueue()
         self.following: Crew | None = None
@@ -118,7 +135,8 @@ class _Worker:
 
     def __init__(self, crew: Crew) -> None:
         self._crew = crew
-        self._call, self._remote = _callable(crew.step)
+        self._remote = crew.elsewhere(crew.step) if crew.step.pool.mode == "process" else None
+        self._call: Callable[[Any], Any] = crew.step.work if self._remote is None else self._remote
         self.load: Load | None = None
         self.since = 0.0
         self._done, self._busy = 0, 0.0
@@ -172,13 +190,10 @@ class _Worker:
             return rescue(self._call, parcel, error)
 
 
-def _callable(step: Step) -> tuple[Callable[[Any], Any], Any]:
-    if step.pool.mode == "thread":
-        return step.work, None
+def _process(step: Step) -> Elsewhere:
     from shoal.engines.local._remote import Remote  # few runs have processes, and it takes a while to import
 
-    remote: Any = Remote(step.work, name=step.name)
-    return remote, remote
+    return Remote(step.work, name=step.name)
 
 
 def _parted(workers: list[_Worker]) -> tuple[list[_Worker], list[_Worker]]:

@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shoal import settings
 from shoal._malloc import keep_freed_memory
-from shoal.abc import Engine, EngineInfo, Handle, Step, Stream, WorkerInfo
+from shoal.abc import Engine, EngineInfo, Gang, Handle, Member, Resources, Step, Stream, WorkerInfo
+from shoal.engines._checks import check_gang
+from shoal.engines.local._crew import Elsewhere
 from shoal.engines.local._stream import CrewStream, InlineStream
 from shoal.errors import PlanError
 
 if TYPE_CHECKING:
+    from shoal.engines._message import Message
     from shoal.engines.local._collection import Collections
 
-__all__ = ["LocalEngine"]
+__all__ = ["LocalEngine", "begun"]
+
+
+def begun(
+    steps: Sequence[Step], memory: int, ahead: int, elsewhere: Callable[[Step], Elsewhere] | None = None
+) -> Stream[Any, Any]:
+    """Start a stream in this process; ``elsewhere`` makes the processes of steps that are not done here."""
+    keep_freed_memory()
+    if all(step.pool.bounds == (0, 0) for step in steps):
+        return InlineStream(steps)
+    return CrewStream(steps, memory, ahead, elsewhere)
 
 
 class LocalEngine(Engine):
@@ -65,12 +79,28 @@ class LocalEngine(Engine):
         """Let go of shards; calls that have not begun are not made."""
         self._collections().free(handle)
 
+    def gang(
+        self,
+        function: Callable[[Member], Any],
+        size: int,
+        *,
+        shards: Handle | None = None,
+        resources: Resources | None = None,
+        restarts: int = 3,
+    ) -> Gang:
+        """Start a process for each member, as many as are asked for: they share the processors."""
+        from shoal.engines._gang import RunningGang
+        from shoal.engines.local._squad import LocalSquad
+
+        gpus = 0.0 if resources is None else resources.gpus
+        check_gang(size, Resources(0, gpus), Resources(0, len(settings.gpus())))
+        squad = LocalSquad(gpus, partial(self._message, shards))
+        return RunningGang(squad, function, size, shards=None if shards is None else len(shards), restarts=restarts)
+
     def stream(self, steps: Sequence[Step], *, memory: int, ahead: int = 1) -> Stream[Any, Any]:
         """Start the workers of all steps; steps without workers are done while one waits."""
-        keep_freed_memory()
-        if all(step.pool.bounds == (0, 0) for step in steps):
-            return InlineStream(steps)
-        return CrewStream(steps, memory, ahead)
+        _check_gpus(steps)
+        return begun(steps, memory, ahead)
 
     def describe(self) -> EngineInfo:
         """Tell how many tasks are done at once."""
@@ -84,6 +114,10 @@ class LocalEngine(Engine):
         if made is not None:
             made.close()
 
+    def _message(self, handle: Handle | None, number: int) -> Message:
+        assert handle is not None
+        return self._collections().message(handle, number)
+
     def _collections(self) -> Collections:
         with self._lock:
             if self._made is None:
@@ -91,3 +125,10 @@ class LocalEngine(Engine):
 
                 self._made = Collections(self._workers, self._memory, self._mode)
             return self._made
+
+
+def _check_gpus(steps: Sequence[Step]) -> None:
+    wanted = sum(step.pool.bounds[0] * step.pool.gpus for step in steps)
+    if wanted > (have := len(settings.gpus())):
+        names = ", ".join(step.name for step in steps if step.pool.gpus)
+        raise PlanError(f"{names} want {wanted:g} gpus at once, and this machine has {have}")

@@ -7,10 +7,8 @@ script again. It has one socket and nothing else of this process, ends with it, 
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
-import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -22,6 +20,7 @@ from typing import Any, Generic
 from shoal.abc.stream import In, Out
 from shoal.engines._pickling import shipped
 from shoal.engines.local._channel import Channel, Frame, Kind, Lost
+from shoal.engines.local._interpreter import start_interpreter
 from shoal.errors import PlanError, ShoalError, WorkerDiedError
 
 __all__ = ["Remote", "RemoteClosed"]
@@ -207,16 +206,8 @@ def _forks() -> _Forks:
 
 
 def _start(descriptor: int) -> subprocess.Popen[bytes]:
-    path = [entry for entry in sys.path if isinstance(entry, str)]
-    program = f"import sys; sys.path[:] = {path!r}; from shoal.engines.local._worker import serve; serve({descriptor})"
-    # Blocked until the worker has learnt to ignore it, or Ctrl-C would end it with a traceback while it starts.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        return subprocess.Popen(  # noqa: S603  (our own interpreter)
-            [sys.executable, "-c", program], stdin=subprocess.DEVNULL, pass_fds=(descriptor,), close_fds=True
-        )
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    program = f"from shoal.engines.local._worker import serve; serve({descriptor})"
+    return start_interpreter(program, stdin=subprocess.DEVNULL, pass_fds=(descriptor,), close_fds=True)
 
 
 def _died(name: str, pid: int, exitcode: int | None) -> WorkerDiedError:

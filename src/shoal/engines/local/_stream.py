@@ -7,13 +7,13 @@ import time
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import Event, Lock, current_thread
 from typing import Any
 
 from shoal import settings
 from shoal.abc import PoolReading, Step, Stream
-from shoal.engines.local._crew import Crew, Load
+from shoal.engines.local._crew import Crew, Elsewhere, Load
 from shoal.errors import StallWarning, StateError
 
 __all__ = ["CrewStream", "InlineStream"]
@@ -80,8 +80,14 @@ class CrewStream(Stream[Any, Any]):
     >>> stream.close()
     """
 
-    def __init__(self, steps: Sequence[Step], memory: int, ahead: int) -> None:
-        self._crews = [Crew(step) for step in steps]
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        memory: int,
+        ahead: int,
+        elsewhere: Callable[[Step], Elsewhere] | None = None,
+    ) -> None:
+        self._crews = [Crew(step, elsewhere) for step in steps]
         for crew, following in zip(self._crews, self._crews[1:], strict=False):
             crew.following = following
         self.capacity = max(2 * sum(crew.most for crew in self._crews) + 1, ahead)

@@ -1,0 +1,143 @@
+"""Messages between processes that belong together and the one that they belong to, over a socket.
+
+Whoever connects says a secret first, which only those know who were started with it; before that nothing of what he
+sends is looked at.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import select
+import socket
+import threading
+from contextlib import suppress
+from enum import IntEnum
+from struct import Struct
+from typing import Any
+
+from shoal.engines._message import Buffer, pack, unpack
+
+__all__ = ["TOKEN", "Kind", "Lost", "Wire", "address_towards", "new_token"]
+
+#: Bytes of a secret.
+TOKEN = 32
+_HEAD = Struct("<BQ")
+_PATIENCE = 20.0  # seconds for somebody to say the secret
+
+
+class Kind(IntEnum):
+    """What a message is about."""
+
+    JOIN = 1
+    GATHER = 2
+    REPORT = 3
+    SHARD = 4
+    RESULT = 5
+    ERROR = 6
+
+
+class Lost(Exception):  # noqa: N818  (never leaves the engines)
+    """The other end is gone."""
+
+
+def new_token() -> bytes:
+    """Make a secret."""
+    return secrets.token_bytes(TOKEN)
+
+
+class Wire:
+    """One end of a connection; any thread may send, one receives."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._socket = end
+        self._lock = threading.Lock()
+        self.host: str = end.getsockname()[0]
+        """The address of this end, which others in the same network can reach."""
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    @classmethod
+    def to(cls, address: tuple[str, int], token: bytes) -> Wire:
+        """Connect to who waits at an address."""
+        try:
+            end = socket.create_connection(address, timeout=_PATIENCE)
+            end.settimeout(None)
+            end.sendall(token)
+        except OSError as error:
+            raise Lost from error
+        return cls(end)
+
+    @classmethod
+    def accepted(cls, end: socket.socket, token: bytes) -> Wire | None:
+        """Hear whether somebody who connected knows the secret."""
+        end.settimeout(_PATIENCE)
+        try:
+            known = hmac.compare_digest(_exactly(end, TOKEN), token)
+        except Lost:
+            known = False
+        if not known:
+            end.close()
+            return None
+        end.settimeout(None)
+        return cls(end)
+
+    def send(self, kind: Kind, value: Any) -> None:
+        """Send a value."""
+        self.send_packed(kind, pack(value))
+
+    def send_packed(self, kind: Kind, message: Buffer) -> None:
+        """Send a value that was packed before."""
+        try:
+            with self._lock:
+                self._socket.sendall(_HEAD.pack(kind, memoryview(message).nbytes))
+                self._socket.sendall(message)
+        except OSError as error:
+            raise Lost from error
+
+    def receive(self) -> tuple[Kind, bytearray]:
+        """Wait for a message; it is not unpacked yet."""
+        kind, size = _HEAD.unpack(_exactly(self._socket, _HEAD.size))
+        return Kind(kind), _exactly(self._socket, size)
+
+    def ready(self, seconds: float) -> bool:
+        """Tell whether a message comes within some seconds, or the other end goes."""
+        return bool(select.select([self._socket], [], [], seconds)[0])
+
+    def value(self, kind: Kind) -> Any:
+        """Wait for a message of a kind, and give what it says."""
+        found, message = self.receive()
+        if found is not kind:
+            raise Lost
+        return unpack(message)
+
+    def close(self) -> None:
+        """Hang up; who waits for a message finds the other end gone."""
+        with suppress(OSError):  # it may be gone already
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+
+def _exactly(end: socket.socket, size: int) -> bytearray:
+    data = bytearray(size)
+    view, have = memoryview(data), 0
+    while have < size:
+        try:
+            got = end.recv_into(view[have:])
+        except OSError as error:
+            raise Lost from error
+        if not got:
+            raise Lost
+        have += got
+    return data
+
+
+def address_towards(host: str) -> str:
+    """Find the address of this machine in the network in which another one is; nothing is sent.
+
+    >>> address_towards("127.0.0.1")
+    '127.0.0.1'
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as end:
+        end.connect((host, 9))
+        address: str = end.getsockname()[0]
+    return address

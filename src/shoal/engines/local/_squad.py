@@ -1,0 +1,68 @@
+"""The members of a gang as processes of this machine."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from shoal import settings
+from shoal.engines._gang import Squad
+from shoal.engines._member import Call
+from shoal.engines._message import Message
+from shoal.engines.local._interpreter import start_interpreter
+
+__all__ = ["LocalSquad"]
+
+_PATIENCE = 1.0  # seconds
+
+
+class LocalSquad(Squad):
+    """Interpreters of their own, one for each member; they end when the connection with this process does."""
+
+    def __init__(self, gpus: float, fetch: Callable[[int], Message]) -> None:
+        self._gpus, self._fetch = gpus, fetch
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self, call: Call) -> None:
+        """Start them all."""
+        self._processes = []
+        for rank in range(call.size):
+            program = "from shoal.engines._member import serve_input; serve_input()"
+            process = start_interpreter(program, stdin=subprocess.PIPE, env=self._environment(rank, call.size))
+            self._processes.append(process)
+            assert process.stdin is not None
+            with suppress(BrokenPipeError), process.stdin:  # one that dies at once will be missed
+                process.stdin.write(pickle.dumps((call, rank)))
+
+    def fetch(self, number: int) -> Message:
+        """Give the message of a shard: members ask for them when they want them."""
+        return self._fetch(number)
+
+    def missing(self) -> str | None:
+        """Tell of one that ended with an error."""
+        for rank, process in enumerate(self._processes):
+            if process.poll():
+                return f"the worker process of rank {rank} ended with exit code {process.returncode} before it came"
+        return None
+
+    def stop(self) -> None:
+        """Wait a moment for those that are about to end, and kill the others."""
+        late = time.monotonic() + _PATIENCE
+        for process in self._processes:
+            try:
+                process.wait(max(late - time.monotonic(), 0))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _environment(self, rank: int, size: int) -> dict[str, str]:
+        """Give each its part of the processors, if nobody else said how many, and its own devices."""
+        threads = {"OMP_NUM_THREADS": str(max(settings.processors() // size, 1))}
+        if not self._gpus:
+            return settings.environment(threads, {})
+        mine = settings.gpus()[int(rank * self._gpus) : math.ceil((rank + 1) * self._gpus)]
+        return settings.environment(threads, {"CUDA_VISIBLE_DEVICES": ",".join(mine)})
