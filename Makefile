@@ -3,6 +3,7 @@
 # make check   the quick inner loop
 # make soak    the tests that draw their examples, with thousands of them: an hour or so
 # make bench   benchmarks against peers, in one run
+# make bench-tables  the same for tables, engines and exports
 # make env     .venv with all engines and frameworks that live together
 
 PYTHON ?= python3
@@ -17,7 +18,9 @@ BENCH := $(HOME)/.cache/shoal-bench/env-$(shell (pwd; cat $(PEERS)) | sha256sum 
 BENCH_INSTALL := $(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check \
 	--constraint constraints.txt --constraint benchmarks/constraints.txt
 
-.PHONY: env demo test check soak bench clean
+MODIN := $(HOME)/.cache/shoal-bench/modin-$(shell cat benchmarks/modin.txt | sha256sum | cut -c 1-12)
+
+.PHONY: env demo test check soak bench bench-tables clean
 
 env: .venv/all.done
 
@@ -69,6 +72,15 @@ $(BENCH)/shoal.done: $(BENCH)/peers.done pyproject.toml Makefile
 
 bench: $(BENCH)/shoal.done
 	$(BENCH)/bin/python -m benchmarks.run
+
+$(MODIN)/modin.done:
+	@echo "Setting up $(MODIN) with Modin"
+	$(PYTHON) -m venv $(MODIN)
+	$(MODIN)/bin/python -m pip install --quiet --disable-pip-version-check --requirement benchmarks/modin.txt
+	@touch $@
+
+bench-tables: .venv/all.done $(MODIN)/modin.done
+	$(BIN)/python -m benchmarks.tables --modin $(MODIN)
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .hypothesis build dist

@@ -78,7 +78,7 @@ def test_options_are_pandas_own(tmp_path: Path) -> None:
     assert isinstance(read_csv(named, usecols=["price"], squeeze=True).collect()[0], pd.Series)
     with pytest.raises(PlanError, match="Found duplicate names"):
         read_csv(named, names=["a", "a"])
-    with pytest.raises(SampleError, match="ID"):
+    with pytest.raises(PlanError, match="Passed names did not match usecols"):
         read_csv(named, names=["x", "y"], usecols=["ID"], header=0)
     with pytest.raises(PlanError, match="chunksize"):
         read_csv(named, chunksize=10)

@@ -13,9 +13,21 @@ from shoal._lazy import attach
 
 if TYPE_CHECKING:
     from shoal import abc, data, errors, files, image, settings, shards, webdataset
+    from shoal.data.huggingface import export_parquet, from_huggingface
     from shoal.engines import engine, init, shutdown
     from shoal.pipeline import Dataset, Ledger, Loader, mix
-    from shoal.readers import read_arrow, read_parquet, read_tar
+    from shoal.readers import (
+        from_arrays,
+        from_dask,
+        from_ray,
+        from_spark,
+        read_arrow,
+        read_csv,
+        read_json,
+        read_parquet,
+        read_tar,
+        read_tfrecord,
+    )
 
 __version__ = "0.1.0"
 
@@ -28,13 +40,22 @@ __all__ = [
     "data",
     "engine",
     "errors",
+    "export_parquet",
     "files",
+    "from_arrays",
+    "from_dask",
+    "from_huggingface",
+    "from_ray",
+    "from_spark",
     "image",
     "init",
     "mix",
     "read_arrow",
+    "read_csv",
+    "read_json",
     "read_parquet",
     "read_tar",
+    "read_tfrecord",
     "settings",
     "shards",
     "shutdown",
@@ -45,12 +66,24 @@ __getattr__, __dir__ = attach(
     __name__,
     {
         "data": (),
+        "data.huggingface": ("export_parquet", "from_huggingface"),
         "engines": ("engine", "init", "shutdown"),
         "errors": (),
         "files": (),
         "image": (),
         "pipeline": ("Dataset", "Ledger", "Loader", "mix"),
-        "readers": ("read_arrow", "read_parquet", "read_tar"),
+        "readers": (
+            "from_arrays",
+            "from_dask",
+            "from_ray",
+            "from_spark",
+            "read_arrow",
+            "read_csv",
+            "read_json",
+            "read_parquet",
+            "read_tar",
+            "read_tfrecord",
+        ),
         "settings": (),
         "shards": (),
         "abc": (),

@@ -10,6 +10,9 @@ import time
 import urllib.request
 from collections.abc import Iterator
 
+import fsspec
+import pytest
+
 
 @contextlib.contextmanager
 def s3_server() -> Iterator[str]:
@@ -29,6 +32,23 @@ def s3_server() -> Iterator[str]:
     finally:
         process.terminate()
         process.wait(10)
+
+
+@contextlib.contextmanager
+def s3_bucket() -> Iterator[str]:
+    """Run a server with a bucket in it, and let fsspec find it, for the length of a block; give the bucket's URL."""
+    store = fsspec.get_filesystem_class("s3")
+    with s3_server() as address, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", address)
+        patch.setenv("AWS_ACCESS_KEY_ID", "test")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        store.clear_instance_cache()
+        fsspec.filesystem("s3").mkdir("bucket")
+        try:
+            yield "s3://bucket"
+        finally:
+            store.clear_instance_cache()
 
 
 def _wait(process: subprocess.Popen[bytes], url: str) -> None:

@@ -7,10 +7,23 @@ from typing import TYPE_CHECKING
 from shoal._lazy import attach
 
 if TYPE_CHECKING:
-    from shoal.data import pandas
+    from shoal.data import file, huggingface, image, pandas, transformer
     from shoal.data._shared import SharedValue
+    from shoal.data._table_source import CsvSource, JsonSource
     from shoal.data._xshards import XShards
 
-__all__ = ["SharedValue", "XShards", "pandas"]
+__all__ = ["CsvSource", "JsonSource", "SharedValue", "XShards", "file", "huggingface", "image", "pandas", "transformer"]
 
-__getattr__, __dir__ = attach(__name__, {"_shared": ("SharedValue",), "_xshards": ("XShards",), "pandas": ()})
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        "_shared": ("SharedValue",),
+        "_table_source": ("CsvSource", "JsonSource"),
+        "_xshards": ("XShards",),
+        "file": (),
+        "huggingface": (),
+        "image": (),
+        "pandas": (),
+        "transformer": (),
+    },
+)

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from shoal.data._csv_cuts import look_at
+from shoal.data._csv_options import check_options, check_types, has_numbers_for_names
 from shoal.data._file_parts import FilePart, head_of, part_bytes
 from shoal.data._text import COMPRESSIONS, TextForm
 from shoal.errors import PlanError
@@ -21,6 +22,19 @@ _WHOLE = ("skiprows", "skipfooter", "nrows", "comment", "escapechar", "linetermi
 #: Encodings in which a newline is a newline, and a quote a quote, wherever they are.
 _PLAIN = (None, "utf-8", "utf8", "ascii", "latin-1", "latin1", "iso-8859-1", "cp1252")
 _NO_QUOTES = 3
+#: Options that say how columns are written, and not which of them are read as what.
+_FORM = (
+    "sep",
+    "delimiter",
+    "header",
+    "names",
+    "quotechar",
+    "quoting",
+    "compression",
+    "encoding",
+    "skiprows",
+    "comment",
+)
 
 
 @dataclass(frozen=True)
@@ -29,19 +43,14 @@ class CsvForm(TextForm):
 
     suffixes: tuple[str, ...] = (".csv", ".tsv", ".txt", *(f".csv{end}" for end in COMPRESSIONS))
     squeeze: bool = False
+    as_text = True
 
     @classmethod
     def of(cls, part_size: int, options: Mapping[str, Any]) -> CsvForm:
         """Check options before anything is read."""
         given = dict(options)
         squeeze = bool(given.pop("squeeze", False))
-        for name in ("chunksize", "iterator"):
-            if given.get(name):
-                text = f"{name} makes pandas give pieces of a frame; shards are pieces already, so leave it out"
-                raise PlanError(text)
-        names = given.get("names")
-        if names is not None and len(set(names)) < len(names):
-            raise PlanError(f"Found duplicate names: {list(names)}")
+        check_options(given)
         return cls(given, part_size, squeeze=squeeze)
 
     @property
@@ -63,9 +72,13 @@ class CsvForm(TextForm):
 
     def parsed(self, data: io.BytesIO, url: str, options: dict[str, Any]) -> Any:
         """Let pandas parse; columns without names get their numbers as names."""
-        frame = pd.read_csv(data, **options)
-        if self.options.get("header", "infer") is None and self.options.get("names") is None:
+        numbered = has_numbers_for_names(options)
+        if numbered and isinstance(options.get("dtype"), Mapping):
+            options = {**options, "dtype": {_number(name): kind for name, kind in options["dtype"].items()}}
+        frame = pd.read_csv(data, **_at_once(options))
+        if numbered:
             frame.columns = frame.columns.map(str)
+        check_types(self.options, [*frame.index.names, *frame.columns], lambda: _all_columns(data, options))
         return frame
 
     def _names(self, head: bytes) -> bytes:
@@ -84,3 +97,21 @@ class CsvForm(TextForm):
             while head[end : end + 1] in (b"\n", b"\r") and not head[:end].strip():
                 end += 1
         return head[:end]
+
+
+def _at_once(options: dict[str, Any]) -> dict[str, Any]:
+    """Let pandas find the types of a part as a whole, where its parser in C is used; else pieces of it may differ."""
+    separator = options.get("sep", options.get("delimiter", ","))
+    in_c = "engine" not in options and isinstance(separator, str) and len(separator) == 1
+    return {"low_memory": False, **options} if in_c and not options.get("skipfooter") else options
+
+
+def _number(name: Any) -> Any:
+    return int(name) if isinstance(name, str) and name.isdecimal() else name
+
+
+def _all_columns(data: io.BytesIO, options: dict[str, Any]) -> list[Any]:
+    """List the columns of a file, also those that are not read."""
+    data.seek(0)
+    form = {name: value for name, value in options.items() if name in _FORM}
+    return list(pd.read_csv(data, nrows=0, **form))

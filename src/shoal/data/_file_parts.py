@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,6 +15,7 @@ __all__ = ["FilePart", "Form", "head_of", "part_bytes", "table_files"]
 
 #: What is looked at to see what columns and types a file has.
 HEAD_BYTES = 2**18
+_NO_FOLDERS = ("-", "pipe", "http", "https")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,10 @@ class Form(Protocol):
     def squeeze(self) -> bool:
         """Whether a frame of one column becomes a series."""
 
+    @property
+    def as_text(self) -> bool:
+        """Whether a column is text if it holds values of several kinds; else it holds objects."""
+
     def parts(self, url: str) -> list[FilePart] | None:
         """Say what shards are made of a file, if that can be told without reading it."""
 
@@ -55,11 +63,25 @@ class Form(Protocol):
 
 def table_files(paths: Any, suffixes: tuple[str, ...]) -> list[str]:
     """List the files of a path, a folder, a wildcard, or a list of these; not those that begin with . or _."""
-    found = [url for url in files.expand(paths, suffixes=suffixes) if not url.rsplit("/", 1)[-1].startswith(("_", "."))]
+    given = [paths] if isinstance(paths, str | os.PathLike) else paths
+    try:
+        urls = [url for path in given for url in _expanded(os.fspath(path), suffixes)]
+    except UrlNotFoundError as error:
+        raise UrlNotFoundError(f"No such file or directory: {error}", url=error.url) from error
+    found = [url for url in urls if not url.rsplit("/", 1)[-1].startswith(("_", "."))]
     if not found:
         shown = files.display(str(paths))
         raise UrlNotFoundError(f"No such file or directory: there is nothing to read at {shown}", url=shown)
     return found
+
+
+def _expanded(path: str, suffixes: tuple[str, ...]) -> list[str]:
+    """Expand a path; in a store, a name that has no ending and no slash behind it is tried as a folder first."""
+    is_remote = files.local_path(path) is None and files.scheme(path) not in _NO_FOLDERS
+    if is_remote and re.fullmatch(r"[\w-]+", path.rsplit("/", 1)[-1]):
+        with suppress(UrlNotFoundError):
+            return files.expand(f"{path}/", suffixes=suffixes)
+    return files.expand(path, suffixes=suffixes)
 
 
 def part_bytes(part: FilePart) -> bytes:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shoal._optional import require
+from shoal.data._agreement import agreed
 from shoal.data._base import Shards
 from shoal.errors import PlanError
 
@@ -74,20 +75,26 @@ class FrameMethods(Shards):
         """
         require("pandas", "group_by")
         from shoal.data import _groups as groups
+        from shoal.data._regrouping import regrouped
 
         keys, count = _named(columns), self.num_partitions()
         if join and not keys:
             raise PlanError("join=True needs columns to join on")
-        schema = self.get_schema()
-        wanted = groups.aggregates(agg, schema["columns"], keys)
+        columns_there = () if isinstance(agg, Mapping) else self.get_schema()["columns"]
+        wanted = groups.aggregates(agg, columns_there, keys)
         small = self._then(partial(groups.partial_groups, keys=keys, wanted=wanted))
         parts = count if keys else 1
         cut = partial(_dealt_groups, keys=keys, partitions=parts)
-        made = small._exchanged(parts, cut, partial(groups.combined, keys=keys, wanted=wanted))
+        made = regrouped(small, parts, cut, partial(groups.combined, keys=keys, wanted=wanted))
+        made = agreed(made) if groups.is_typed_by_values(wanted) else made
         return self.merge(made, how="left", on=keys) if join else made
 
     def merge(self, right: XShards, how: str = "inner", on: str | Sequence[str] | None = None) -> XShards:
-        """Join with the rows of another by the values of columns: those that both have, if none are named."""
+        """Join with the rows of another by the values of columns: those that both have, if none are named.
+
+        ``how`` is as for `pandas.merge`, and so are the types of the result, in all of its shards: a column of whole
+        numbers becomes one of floats if a row anywhere has none.
+        """
         frames, count = _frames(), max(self.num_partitions(), right.num_partitions())
         keys = [name for name in self.get_schema()["columns"] if name in right.get_schema()["columns"]]
         keys = keys if on is None else _named(on)
@@ -95,7 +102,8 @@ class FrameMethods(Shards):
             raise PlanError("there is no column that both have, so nothing to merge on; name it: on=")
         cut = partial(frames.dealt, columns=keys, partitions=count, what="merge()")
         pair = self._exchanged(count, cut, frames.joined).zip(right._exchanged(count, cut, frames.joined))
-        return pair._then(partial(_merged, how=how, keys=keys))
+        made = pair._then(partial(_merged, how=how, keys=keys))
+        return made if how == "inner" else agreed(made)
 
     def sample(
         self,

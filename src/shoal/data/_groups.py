@@ -15,13 +15,15 @@ import pandas as pd
 from shoal.data._frames import check_columns, check_frame, joined
 from shoal.errors import PlanError
 
-__all__ = ["Aggregate", "aggregates", "combined", "partial_groups"]
+__all__ = ["Aggregate", "aggregates", "combined", "is_typed_by_values", "partial_groups"]
 
 #: What may be asked for: a function, several, or those of each column.
 Asked: TypeAlias = "str | Sequence[str] | Mapping[str, str | Sequence[str]]"
 
 _MOMENTS = ("stddev", "stddev_samp", "stddev_pop", "variance", "var_samp", "var_pop", "skewness", "kurtosis")
 _VALUES = ("collect_list", "collect_set", "sumDistinct", "sum_distinct", "approx_count_distinct", "count_distinct")
+_COUNTS = ("approx_count_distinct", "count_distinct")
+_SUMS = ("sumDistinct", "sum_distinct")
 _SIMPLE = ("max", "min", "count", "sum", "first", "last")
 _MEANS = ("avg", "mean")
 _FUNCTIONS = (*_SIMPLE, *_MEANS, *_MOMENTS, *_VALUES)
@@ -89,6 +91,11 @@ def combined(pieces: Sequence[pd.DataFrame], keys: Sequence[str], wanted: Sequen
     return made.reset_index() if keys else made.reset_index(drop=True)
 
 
+def is_typed_by_values(wanted: Sequence[Aggregate]) -> bool:
+    """Tell whether the type of a result depends on the values that a shard has."""
+    return any(each.function in _SUMS for each in wanted)
+
+
 def _parts(each: Aggregate) -> dict[str, Callable[[Any, pd.DataFrame], Any]]:
     """Say what a shard must tell, under which name."""
     column = each.column
@@ -113,11 +120,12 @@ def _finished(each: Aggregate, groups: Any, whole: pd.DataFrame, keys: Sequence[
     if each.function in _MEANS:
         return groups[f"sum:{column}"].sum() / groups[f"count:{column}"].sum()
     if each.function in _MOMENTS:
-        return groups[f"moments:{column}"].agg(lambda some: _MADE[each.function](_merged(list(some))))
+        made = groups[f"moments:{column}"].agg(lambda some: _MADE[each.function](_merged(list(some))))
+        return made.astype(np.float64)
     if each.function in _VALUES:
-        return groups[f"values:{column}"].agg(
-            lambda some: _OF_VALUES[each.function]([v for part in some for v in part])
-        )
+        finish = _OF_VALUES[each.function]
+        made = groups[f"values:{column}"].agg(lambda some: finish([value for part in some for value in part]))
+        return made.astype(np.int64) if each.function in _COUNTS else made
     how = "sum" if each.function == "count" else each.function
     return getattr(groups[f"{each.function}:{column}"], how)()
 

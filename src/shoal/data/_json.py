@@ -19,6 +19,7 @@ class JsonForm(TextForm):
 
     suffixes: tuple[str, ...] = (".json", ".jsonl", ".ndjson", *(f".json{end}" for end in COMPRESSIONS))
     squeeze = False
+    as_text = False
 
     @property
     def quote(self) -> bytes:

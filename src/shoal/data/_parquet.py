@@ -26,6 +26,7 @@ class ParquetForm:
     suffixes: tuple[str, ...] = (".parquet", ".parq", ".pq")
     unit = "rows"
     squeeze = False
+    as_text = False
 
     def parts(self, url: str) -> list[FilePart] | None:
         """Put row groups together up to the size of a part."""

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from shoal import files
 from shoal.abc import Engine, Handle
-from shoal.data._csv_cuts import Cut, PartLook, cuts, look_at
-from shoal.data._file_parts import FilePart, Form, part_bytes, table_files
+from shoal.data._cutting import Mapped, all_parts
+from shoal.data._file_parts import FilePart, Form, table_files
 from shoal.data._lazy import Recipe
 from shoal.data._schema import Schema, conformed, widened
-from shoal.data._text import TextForm
 from shoal.engines import current
+from shoal.errors import SchemaError
 
 if TYPE_CHECKING:
     from shoal.data._xshards import XShards
@@ -29,10 +29,11 @@ def read_tables(paths: Any, form: Form) -> XShards:
 
     engine = current()
     urls = table_files(paths, form.suffixes)
-    parts = _all_parts(engine, urls, form)
-    step = max(len(urls) // _LOOKED_AT, 1)
-    seen = [Schema.of(form.head(FilePart(url)), files.display(url)) for url in urls[::step][:_LOOKED_AT]]
-    reading = TableReading(form, widened(seen))
+    parts = all_parts(urls, form, _on(engine)) or [FilePart(url) for url in urls[:1]]
+    filled = list(dict.fromkeys(part.url for part in parts))
+    step = max(len(filled) // _LOOKED_AT, 1)
+    seen = [Schema.of(form.head(FilePart(url)), files.display(url)) for url in filled[::step][:_LOOKED_AT]]
+    reading = TableReading(form, widened(seen, as_text=form.as_text))
     return XShards(Recipe.of(engine, engine.scatter(parts), reading), chain=(reading, *_squeezed(form)))
 
 
@@ -52,6 +53,8 @@ class TableReading:
         made = conformed(frame, self.schema, str(part))
         if isinstance(made, list):
             made = conformed(self.form.read(part, made), self.schema, str(part))
+        if isinstance(made, list):
+            raise SchemaError(f"column {made[0]!r} of {part} cannot be read as text; give it a type with dtype=")
         return made
 
     def place(self, part: FilePart, frame: Any) -> str:
@@ -64,7 +67,7 @@ class TableReading:
     def learn(self, engine: Engine, handle: Handle) -> None:
         """Read everything for its types alone."""
         seen = list(engine.gather(engine.map(partial(_types, form=self.form), handle)))
-        self.schema = widened(seen)
+        self.schema = widened(seen, as_text=self.form.as_text)
 
 
 def _types(part: FilePart, form: Form) -> Schema:
@@ -79,35 +82,5 @@ def _only_column(frame: Any) -> Any:
     return frame.iloc[:, 0] if frame.shape[1] == 1 else frame
 
 
-def _all_parts(engine: Engine, urls: list[str], form: Form) -> list[FilePart]:
-    """Cut large files, all at the same time."""
-    known = [form.parts(url) for url in urls]
-    large = [url for url, parts in zip(urls, known, strict=True) if parts is None]
-    found: dict[str, list[FilePart]] = {}
-    if large:
-        assert isinstance(form, TextForm)  # only these have to be looked through
-        found = dict(zip(large, _cut_files(engine, large, form), strict=True))
-    return [part for url, parts in zip(urls, known, strict=True) for part in (found[url] if parts is None else parts)]
-
-
-def _cut_files(engine: Engine, urls: list[str], form: TextForm) -> list[list[FilePart]]:
-    blocks = [
-        FilePart(url, start, start + form.part_size)
-        for url in urls
-        for start in range(0, files.stat(url).size or 0, form.part_size)
-    ]
-    looks = list(engine.gather(engine.map(partial(_looked, quote=form.quote), engine.scatter(blocks))))
-    return [_joined(url, [(b, look) for b, look in zip(blocks, looks, strict=True) if b.url == url]) for url in urls]
-
-
-def _looked(block: FilePart, quote: bytes) -> PartLook:
-    return look_at(part_bytes(block), quote)
-
-
-def _joined(url: str, looked: list[tuple[FilePart, PartLook]]) -> list[FilePart]:
-    places = cuts([block.start for block, _ in looked], [look for _, look in looked])
-    ends: list[Cut | None] = [*places[1:], None]
-    size = files.stat(url).size
-    pairs = zip(places, ends, strict=True)
-    found = [FilePart(url, cut.place, end.place if end else None, cut.line) for cut, end in pairs]
-    return [part for part in found if part.stop is not None or size is None or part.start < size]
+def _on(engine: Engine) -> Mapped:
+    return lambda function, things: engine.gather(engine.map(function, engine.scatter(things)))

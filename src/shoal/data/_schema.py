@@ -6,9 +6,10 @@ no mistake: pandas, which sees all of it, would have chosen another type. Then a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import combinations
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,21 +23,46 @@ class SchemaSurprise(ShoalError):  # noqa: N818  (never leaves the room)
     """A part of a file has a type that its beginning did not promise; never leaves the room."""
 
 
+class Column(NamedTuple):
+    """What a part has in a column."""
+
+    dtype: Any
+    empty: bool = False
+    """Whether there is no value in it, so that the type says nothing."""
+    flags: bool = False
+    """Whether there are booleans and gaps, which pandas keeps as objects."""
+
+    @classmethod
+    def of(cls, values: pd.Series) -> Column:
+        """Look at a column."""
+        is_object = values.dtype == np.dtype(object)
+        flags = is_object and pd.api.types.infer_dtype(values, skipna=True) == "boolean"
+        return cls(values.dtype, bool(values.isna().all()), flags)
+
+
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """Columns, their types, and the file in which they were seen."""
+    """Columns, and the file in which they were seen."""
 
     url: str
-    dtypes: Mapping[Any, Any]
+    columns: Mapping[Any, Column]
+    rows: int = 1
+    texts: frozenset[Any] = frozenset()
+    """Columns that are read as text where they look like something else."""
 
     @classmethod
     def of(cls, frame: pd.DataFrame, url: str) -> Schema:
         """Look at a frame."""
-        return cls(url, dict(frame.dtypes))
+        return cls(url, {name: Column.of(frame[name]) for name in frame}, len(frame))
 
-    def check_columns(self, url: str, columns: Sequence[Any]) -> None:
+    @property
+    def dtypes(self) -> dict[Any, Any]:
+        """The types of all columns."""
+        return {name: column.dtype for name, column in self.columns.items()}
+
+    def check_columns(self, url: str, columns: Iterable[Any]) -> None:
         """Refuse a file that has other columns."""
-        pairs = ((self.url, url, self.dtypes, columns), (url, self.url, columns, self.dtypes))
+        pairs = ((self.url, url, list(self.columns), list(columns)), (url, self.url, list(columns), list(self.columns)))
         for there, here, names, others in pairs:
             for name in names:
                 if name not in others:
@@ -45,8 +71,8 @@ class Schema:
 
 
 def conformed(frame: pd.DataFrame, schema: Schema, url: str) -> pd.DataFrame | list[Any]:
-    """Give a frame the types that were promised; or the columns that must be read again as text."""
-    schema.check_columns(url, list(frame.columns))
+    """Give a frame the types and the order that were promised; or the columns that must be read again as text."""
+    schema.check_columns(url, frame.columns)
     texts = []
     for name, kind in schema.dtypes.items():
         found = frame[name].dtype
@@ -55,46 +81,69 @@ def conformed(frame: pd.DataFrame, schema: Schema, url: str) -> pd.DataFrame | l
         numbers = _is_number(kind) and _is_number(found) and np.result_type(kind, found) == kind
         if not len(frame) or numbers or (_holds_nothing(kind) and frame[name].isna().all()):
             frame = frame.assign(**{name: frame[name].astype(kind)})
-        elif _is_text(kind):
+        elif name in schema.texts:
             texts.append(name)
+        elif kind == np.dtype(object):
+            frame = frame.assign(**{name: frame[name].astype(kind)})
         else:
             raise SchemaSurprise(f"{name!r} of {url} is {found}, and {kind} in {schema.url}")
-    return texts or frame
+    names = list(schema.columns)
+    return texts or (frame if list(frame.columns) == names else frame[names])
 
 
-def widened(seen: Sequence[Schema]) -> Schema:
+def widened(seen: Sequence[Schema], *, as_text: bool) -> Schema:
     """Find the types that hold what is in all parts: as pandas would for a file, the wider number for several files.
 
-    Numbers in one file and text in another are an error.
+    Values of several kinds in a file are text, or else objects. In several files, they are an error.
     """
-    first, kinds = seen[0], dict(seen[0].dtypes)
-    homes = dict.fromkeys(kinds, first.url)
     for other in seen[1:]:
-        first.check_columns(other.url, list(other.dtypes))
-        for name, kind in other.dtypes.items():
-            kinds[name] = _wider(name, (kinds[name], homes[name]), (kind, other.url))
-            if kinds[name] == kind:
-                homes[name] = other.url
-    return Schema(first.url, kinds)
+        seen[0].check_columns(other.url, other.columns)
+    files: dict[str, list[Schema]] = {}
+    for each in [each for each in seen if each.rows] or seen[:1]:
+        files.setdefault(each.url, []).append(each)
+    mixed = pd.Series(["text"]).dtype if as_text else np.dtype(object)
+    columns = {name: _across(name, files, mixed) for name in seen[0].columns}
+    texts = frozenset(name for name, column in columns.items() if as_text and _is_text(column))
+    return Schema(seen[0].url, columns, texts=texts)
 
 
-def _wider(name: Any, one: tuple[Any, str], other: tuple[Any, str]) -> Any:
-    (kind, home), (found, url) = one, other
-    if kind == found:
-        return kind
-    if _is_number(kind) and _is_number(found):
-        return np.result_type(kind, found)
-    if home != url:
-        raise SchemaError(f"column {name!r} is {kind} in {home} and {found} in {url}; give it one type with dtype=")
-    return kind if _is_text(kind) else found if _is_text(found) else np.dtype(object)
+def _across(name: Any, files: Mapping[str, Sequence[Schema]], mixed: Any) -> Column:
+    """Find the type of a column in all files."""
+    found: dict[str, Column] = {}
+    for url, seen in files.items():
+        columns = [each.columns[name] for each in seen]
+        found[url] = _common(columns) or Column(mixed)
+    column = _common(list(found.values()))
+    if column is None:
+        (home, first), (url, other) = _at_odds(found)
+        text = f"column {name!r} is {first.dtype} in {home} and {other.dtype} in {url}"
+        raise SchemaError(f"{text}; give it one type with dtype=")
+    return column
+
+
+def _common(columns: Sequence[Column]) -> Column | None:
+    """Find the type that holds some columns as it is; None if they are of several kinds."""
+    told = [column for column in columns if not column.empty]
+    if not told or all(_is_number(column.dtype) for column in columns):
+        numbers = [column.dtype for column in columns if _is_number(column.dtype)]
+        return Column(np.result_type(*numbers), not told) if numbers else columns[0]
+    if all(column.flags or column.dtype == np.dtype(bool) for column in told):
+        gaps = len(told) < len(columns) or any(column.flags for column in told)
+        return Column(np.dtype(object), flags=True) if gaps else told[0]
+    return told[0] if all(column._replace(empty=False) == told[0] for column in told) else None
+
+
+def _at_odds(found: Mapping[str, Column]) -> tuple[tuple[str, Column], tuple[str, Column]]:
+    told = [(url, column) for url, column in found.items() if not column.empty]
+    return next(pair for pair in combinations(told, 2) if _common([pair[0][1], pair[1][1]]) is None)
 
 
 def _is_number(kind: Any) -> bool:
     return isinstance(kind, np.dtype) and kind.kind in "iuf"
 
 
-def _is_text(kind: Any) -> bool:
-    return bool(pd.api.types.is_string_dtype(kind))
+def _is_text(column: Column) -> bool:
+    return not column.flags and bool(pd.api.types.is_string_dtype(column.dtype))
 
 
 def _holds_nothing(kind: Any) -> bool:

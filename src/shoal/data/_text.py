@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal import files
+from shoal.data._cutting import Mapped, cut_text
 from shoal.data._file_parts import FilePart, head_of, part_bytes
-from shoal.errors import SampleError
+from shoal.errors import SampleError, ShoalError
 
 __all__ = ["COMPRESSIONS", "TextForm"]
 
@@ -46,6 +47,10 @@ class TextForm(ABC):
         size = files.stat(url).size
         return [FilePart(url)] if size is None or size <= self.part_size else None
 
+    def cut(self, urls: list[str], mapped: Mapped) -> list[list[FilePart]]:
+        """Cut large files between records."""
+        return cut_text(urls, self.part_size, self.quote, mapped)
+
     def read(self, part: FilePart, texts: Sequence[Any] = ()) -> Any:
         """Parse a part."""
         return self._frame(part_bytes(part), part, texts)
@@ -64,6 +69,8 @@ class TextForm(ABC):
             options["dtype"] = {**(given if isinstance(given, Mapping) else {}), **dict.fromkeys(texts, str)}
         try:
             return self.parsed(io.BytesIO(data), part.url, options)
+        except ShoalError:
+            raise
         except (ValueError, LookupError, OSError) as error:
             raise SampleError(f"{type(error).__name__}: {error}", shard=str(part)) from error
 

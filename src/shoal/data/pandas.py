@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shoal._optional import require
@@ -11,7 +11,7 @@ from shoal.settings import parse_bytes
 if TYPE_CHECKING:
     from shoal.data._xshards import XShards
 
-__all__ = ["read_csv", "read_json", "read_parquet"]
+__all__ = ["read_csv", "read_json", "read_parquet", "read_tfrecord"]
 
 _PART = "64MB"
 
@@ -60,3 +60,28 @@ def read_parquet(
 
     chosen = None if columns is None else tuple(columns)
     return read_tables(file_path, ParquetForm(chosen, parse_bytes(part_size), options))
+
+
+def read_tfrecord(
+    file_path: Any, features: Mapping[str, Any] | None = None, *, part_size: int | str = _PART
+) -> XShards:
+    """Read TFRecord files of ``tf.train.Example``: a record is a row, a feature a column. See `read_csv`.
+
+    ``features`` says what they are, as in ``{"image": bytes, "label": int, "box": [float]}``: in brackets a list of
+    any length, and ``(float, (2, 3))`` an array of this shape. Without it all are read, each as an array of numbers or
+    a list of bytes, however many there are.
+
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "pets.tfrecord")
+    >>> record = "11000000000000009d6db52e0a0f0a0d0a0361676512061a040a0203050d70c26d"
+    >>> _ = path.write_bytes(bytes.fromhex(record))
+    >>> read_tfrecord(path, {"age": (int, (2,))}).to_pandas()["age"].tolist()
+    [array([3, 5])]
+    """
+    require("pandas", "reading tables")
+    require("google_crc32c", "reading TFRecord files")
+    from shoal.data._reading import read_tables
+    from shoal.data._tfrecord import TFRecordForm
+    from shoal.sources import Features
+
+    return read_tables(file_path, TFRecordForm(Features.of(features), parse_bytes(part_size)))

@@ -20,7 +20,7 @@ from shoal._ending import ends_with_program
 from shoal.abc import Gang, Member
 from shoal.engines._checks import named
 from shoal.engines._member import Call
-from shoal.engines._message import Message, joined, pack, unpack
+from shoal.engines._message import Loose, Message, joined, pack, unpack
 from shoal.engines._pickling import shipped
 from shoal.engines._task import Caught
 from shoal.engines._wire import Kind, Lost, Wire, new_token
@@ -211,6 +211,7 @@ class _Attempt:
             return pack(Caught.of(error))
 
     def _send(self, rank: int, kind: Kind, message: Message) -> None:
+        assert not isinstance(message, Loose)  # the engines that have those do not send them from here
         whole = joined(message) if isinstance(message, list) else message
         with suppress(Lost):  # that is news of its own
             self._wires[rank].send_packed(kind, whole)

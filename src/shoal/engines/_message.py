@@ -19,15 +19,37 @@ from numpy.typing import NDArray
 
 from shoal.engines._pickling import Plain, Thorough, refusal
 
-__all__ = ["Buffer", "Message", "as_array", "extents", "joined", "pack", "parts", "unpack"]
+__all__ = ["Buffer", "Loose", "Message", "as_array", "extents", "joined", "pack", "parts", "unpack"]
 
 #: Anything that has bytes; a message may also be a list of messages that lie in different places.
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
-Message: TypeAlias = "Buffer | list[Buffer]"
+Message: TypeAlias = "Buffer | Loose | list[Buffer]"
 
 _VALUE, _JOINED = 0, 1
 _ALIGNMENT = 64
 _HEAD = Struct("<QQ")
+
+
+class Loose:
+    """A message whose arrays are where they were: for carriers that can take them from there, without another copy.
+
+    >>> unpack(Loose.of({"a": [1, 2]}))
+    {'a': [1, 2]}
+    """
+
+    __slots__ = ("buffers", "stream")
+
+    def __init__(self, stream: bytes, buffers: Sequence[Any]) -> None:
+        self.stream, self.buffers = stream, buffers
+
+    @classmethod
+    def of(cls, value: Any) -> Loose:
+        """Make a message of a value."""
+        stream, buffers = _pickled(value)
+        return cls(stream.getvalue(), [buffer.raw() for buffer in buffers])
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return Loose, (self.stream, list(map(pickle.PickleBuffer, self.buffers)))
 
 
 def pack(value: Any) -> bytearray:
@@ -75,10 +97,16 @@ def unpack(message: Message) -> Any:
     """Take the value out; its arrays are copies."""
     if isinstance(message, list):
         return [unpack(part) for part in message]
+    if isinstance(message, Loose):
+        return _loaded(message.stream, message.buffers)
     kind, found = _parts(memoryview(message).cast("B"))
     if kind == _JOINED:
         return [unpack(part) for part in found]
     stream, *buffers = found
+    return _loaded(stream, buffers)
+
+
+def _loaded(stream: Buffer, buffers: Sequence[Any]) -> Any:
     return pickle.loads(stream, buffers=map(bytearray, buffers))  # noqa: S301  (of our own workers)
 
 

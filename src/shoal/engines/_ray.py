@@ -16,7 +16,7 @@ from shoal.engines._cluster import ClusterEngine
 from shoal.engines._exchange import cut, groups_of, regrouped
 from shoal.engines._gang import Squad
 from shoal.engines._member import Call, leave, serve
-from shoal.engines._message import as_array, pack
+from shoal.engines._message import Loose, as_array
 from shoal.engines._native import as_table
 from shoal.engines._ray_actor import RayActor
 from shoal.engines._ray_data import flowing
@@ -29,6 +29,8 @@ __all__ = ["RayEngine", "RayHandle"]
 
 #: Processors of a worker that wants none: a place has to be made of something.
 _HARDLY = 0.001
+#: Bytes of a function that go with each task that uses it.
+_SMALL = 2**16
 #: Seconds to wait for room that others have.
 _ROOM = 120
 
@@ -45,6 +47,8 @@ class RayHandle(Handle):
 
 class RayEngine(ClusterEngine):
     """Runs tasks on Ray: the one that is connected, that of an address, or one of its own on this machine."""
+
+    ahead = 64  # they stay in Ray's store, which this process maps, until each is opened
 
     def __init__(
         self, address: str | None = None, *, workers: int | None = None, memory: int | None = None, **options: Any
@@ -67,12 +71,12 @@ class RayEngine(ClusterEngine):
 
     def scatter(self, objects: Iterable[Any]) -> Handle:
         """Put objects into the store."""
-        return RayHandle([ray.put(as_array(pack(item))) for item in objects])
+        return RayHandle([ray.put(Loose.of(item)) for item in objects])
 
     def map(self, function: Callable[..., Any], *handles: Handle) -> Handle:
         """Start one task for each row of shards."""
         rows = zip(*(handle.references for handle in checked(RayHandle, handles)), strict=True)
-        task, count = ray.put(Task.of(function, named(function))), len(handles[0])
+        task, count = _sent(Task.of(function, named(function))), len(handles[0])
         return RayHandle([self._call.remote(task, number, count, *row) for number, row in enumerate(rows)])
 
     def exchange(self, function: Callable[[Any], Sequence[Any]], handle: Handle, pieces: int) -> Handle:
@@ -185,8 +189,13 @@ def _serve(call: Call, rank: int, *messages: Any) -> None:
     serve(call, rank, messages, leave)
 
 
+def _sent(task: Task) -> Any:
+    """Let a small function go with each task; a large one is put into the store, from which tasks have to fetch it."""
+    return task if len(task.function) < _SMALL else ray.put(task)
+
+
 def _packed_frame(table: Any) -> Any:
-    return as_array(pack(table.to_pandas()))
+    return Loose.of(table.to_pandas())
 
 
 def _table(message: Any) -> Any:
@@ -194,7 +203,7 @@ def _table(message: Any) -> Any:
 
 
 def _call(task: Task, number: int, count: int, *messages: Any) -> Any:
-    return as_array(task(number, count, *messages))
+    return Loose.of(task.done(number, count, messages))
 
 
 def _cut(split: tuple[Split, list[range]], number: int, count: int, message: Any) -> Any:

@@ -8,7 +8,7 @@ import cloudpickle
 import ray
 
 from shoal.abc import Step
-from shoal.engines._message import as_array, pack, unpack
+from shoal.engines._message import Loose, unpack
 from shoal.engines._pickling import shipped
 from shoal.engines._task import Caught
 from shoal.engines.local._remote import RemoteClosed
@@ -33,7 +33,7 @@ class RayActor:
 
     def __call__(self, item: Any) -> Any:
         """Do the step on one item; an item whose actor dies is given to a fresh one, once."""
-        message = ray.put(as_array(pack(item)))
+        message = ray.put(Loose.of(item))
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return _opened(ray.get(self._running().work.remote(message)))
@@ -67,9 +67,9 @@ class _Hand:
 
     def work(self, message: Any) -> Any:
         try:
-            return as_array(pack(self._work(unpack(message))))
+            return Loose.of(self._work(unpack(message)))
         except BaseException as error:  # an exit too: somebody waits for an answer
-            return as_array(pack(Caught.of(error)))
+            return Loose.of(Caught.of(error))
 
 
 def _opened(message: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Bytes by URL: list them, read them from any byte on, write them all or nothing, keep them near.
+"""Bytes by URL: list them, read them from any byte on, write them all or nothing, keep them near, remove them.
 
 A URL is a local path, ``file:``, ``http(s)://``, anything fsspec knows (``s3://``, ``gs://``, ``hf://``, ``memory://``),
 ``pipe:command``, or ``-`` for the standard streams. What the bytes mean is nobody's business here.
@@ -9,6 +9,7 @@ A URL is a local path, ``file:``, ``http(s)://``, anything fsspec knows (``s3://
 
 from shoal.files._cache import CachedFile, CacheStatistics, ShardCache
 from shoal.files._expand import expand
+from shoal.files._folders import exists, is_file, list_folder, make_folder, remove, remove_folder
 from shoal.files._open import open_read, open_seekable, stat, stat_open
 from shoal.files._remote import UrlInfo
 from shoal.files._urls import display, local_path, scheme
@@ -21,11 +22,17 @@ __all__ = [
     "Target",
     "UrlInfo",
     "display",
+    "exists",
     "expand",
+    "is_file",
+    "list_folder",
     "local_path",
+    "make_folder",
     "open_read",
     "open_seekable",
     "open_write",
+    "remove",
+    "remove_folder",
     "scheme",
     "stat",
     "stat_open",

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from shoal.errors import UrlError, UrlNotFoundError
 from shoal.files._braces import expand_braces
-from shoal.files._retry import Attempts, Broken, safe_cause
 from shoal.files._urls import display, is_http, is_pipe, local_path
 
 __all__ = ["SHARD_SUFFIXES", "expand"]
@@ -77,10 +76,10 @@ def _listed_remote(url: str, suffixes: tuple[str, ...]) -> list[str]:
     wild, folder = _has_wildcard(head), head.endswith("/")
     if not wild and not folder:
         return [url]
-    from shoal.files._fsspec import filesystem
+    from shoal.files._fsspec import attempted, filesystem
 
     fs, path = filesystem(url)
-    files = _ask(url, lambda: _remote_files(fs, path, wild=wild, folder=folder))
+    files = attempted(url, "list", lambda: _remote_files(fs, path, wild=wild, folder=folder))
     prefix = _prefix(head, path)
     names = _shards(files, suffixes) if folder else files
     return _found(url, [f"{prefix}{name}{mark}{rest}" for name in names], suffixes)
@@ -93,21 +92,6 @@ def _remote_files(fs: Any, path: str, *, wild: bool, folder: bool) -> list[str]:
     else:
         entries = fs.ls(path.rstrip("/") or path, detail=True)
     return [entry["name"] for entry in entries if entry["type"] != "directory"]
-
-
-def _ask(url: str, call: Callable[[], list[str]]) -> list[str]:
-    from shoal.files._fsspec import translated
-
-    attempts = Attempts(url, "list")
-    while True:
-        try:
-            return call()
-        except Exception as error:
-            final = translated(error, url)
-            if not isinstance(final, Broken):
-                raise final from safe_cause(error)
-            final.__cause__ = error
-            attempts.failed(final)
 
 
 def _prefix(head: str, path: str) -> str:

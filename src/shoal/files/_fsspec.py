@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import difflib
 import io
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import fsspec
 from fsspec.registry import known_implementations
@@ -14,10 +14,12 @@ from fsspec.registry import known_implementations
 from shoal._optional import require
 from shoal.errors import MissingExtraError, ShoalError, UrlError, UrlNotFoundError
 from shoal.files._remote import Part, UrlInfo
-from shoal.files._retry import Broken, safe_cause
+from shoal.files._retry import Attempts, Broken, safe_cause
 from shoal.files._urls import display, redact, scheme
 
-__all__ = ["FsspecRemote", "filesystem", "info_of", "translated"]
+__all__ = ["FsspecRemote", "attempted", "filesystem", "info_of", "translated"]
+
+T = TypeVar("T")
 
 #: One request of a store that reads in blocks; large enough that its latency does not count.
 _BLOCK = 8 << 20
@@ -131,6 +133,20 @@ def translated(error: Exception, url: str) -> Exception:
     if isinstance(error, _HOPELESS):
         return UrlError(f"{shown} cannot be used: {text}", url=shown)
     return Broken(text)
+
+
+def attempted(url: str, verb: str, call: Callable[[], T]) -> T:
+    """Ask a filesystem for something, again where the way is bumpy; its exceptions end here."""
+    attempts = Attempts(url, verb)
+    while True:
+        try:
+            return call()
+        except Exception as error:
+            final = translated(error, url)
+            if not isinstance(final, Broken):
+                raise final from safe_cause(error)
+            final.__cause__ = error
+            attempts.failed(final)
 
 
 def _status(error: Exception) -> int | None:

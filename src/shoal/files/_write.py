@@ -18,7 +18,6 @@ from shoal.errors import UrlError
 from shoal.files._open import local_error
 from shoal.files._parts import PartFile
 from shoal.files._pipe import check_status, check_trust, end, start
-from shoal.files._retry import Attempts, Broken, safe_cause
 from shoal.files._urls import display, is_pipe, local_path, scheme
 
 __all__ = ["Target", "open_write"]
@@ -197,20 +196,9 @@ class _RemoteTarget(Target):
         self._part.write(data)
 
     def _finish(self) -> None:
-        from shoal.files._fsspec import translated
+        from shoal.files._fsspec import attempted
 
-        attempts = Attempts(self._url, "write")
-        while True:
-            try:
-                self._upload()
-                break
-            except Exception as error:
-                # Whatever library the filesystem is made of, its exceptions end here.
-                final = translated(error, self._url)
-                if not isinstance(final, Broken):
-                    raise final from safe_cause(error)
-                final.__cause__ = error
-                attempts.failed(final)
+        attempted(self._url, "write", self._upload)
         self._part.discard()
 
     def _upload(self) -> None:

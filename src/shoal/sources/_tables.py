@@ -122,7 +122,7 @@ class TableFile(Protocol):
 class TableSource(Source):
     """What Parquet and Arrow files have in common."""
 
-    _suffixes: ClassVar[tuple[str, ...]]
+    _suffixes: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, urls: Urls, options: TableOptions, cache: Cache) -> None:
         self.urls = [os.fspath(urls)] if isinstance(urls, str | os.PathLike) else [os.fspath(url) for url in urls]
@@ -159,7 +159,7 @@ class TableSource(Source):
     def shards(self) -> Sequence[Shard]:
         """List the groups of all files, as ranges of rows; the footers are read the first time."""
         if self._shards is None:
-            urls = expand(self.urls, suffixes=self._suffixes)
+            urls = self._listed()
             with ThreadPoolExecutor(_FOOTERS, thread_name_prefix="shoal-footers") as pool:
                 found = list(pool.map(self._shards_of, urls))
             self._shards = tuple(shard for shards in found for shard in shards)
@@ -266,6 +266,10 @@ class TableSource(Source):
         if shard.url not in self._fingerprints:
             self._check_version(shard.url, stat(shard.url))
         return self._fingerprints[shard.url]
+
+    def _listed(self) -> list[str]:
+        """List the files."""
+        return expand(self.urls, suffixes=self._suffixes)
 
     def _shards_of(self, url: str) -> list[Shard]:
         bounds = self._file(url).bounds

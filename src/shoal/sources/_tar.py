@@ -15,6 +15,7 @@ from shoal.abc import Block, Columns, Sample, Shard, Source
 from shoal.errors import PlanError
 from shoal.files import expand, stat
 from shoal.shards import Rename
+from shoal.sources._blocks import blocks
 from shoal.sources._cache import Cache, shard_cache
 from shoal.sources._kept import Kept
 from shoal.sources._tar_reader import MappedReader, TarOptions, TarReader, open_tar, shard_version
@@ -23,8 +24,6 @@ __all__ = ["TarSource", "Urls"]
 
 Urls: TypeAlias = "str | os.PathLike[str] | Iterable[str | os.PathLike[str]]"
 
-_BLOCK_SAMPLES = 64
-_BLOCK_BYTES = 16 * 2**20
 _OPEN_READERS = 128
 
 
@@ -64,7 +63,7 @@ class TarSource(Source):
         first = shard.start + start * shard.step
         count = None if shard.stop is None else max(shard.stop - first, 0)
         with closing(open_tar(shard.url, self._options)) as reader:
-            yield from _blocks(shard, islice(reader.samples(first), 0, count, shard.step))
+            yield from blocks(shard, islice(reader.samples(first), 0, count, shard.step))
 
     def length(self, shard: Shard) -> int:
         """Count the samples of a shard, reading it once if it has no index yet."""
@@ -143,23 +142,3 @@ def _no_such_sample(shard: Shard, index: int, length: int) -> IndexError:
 
 def _one(reader: TarReader) -> int:
     return 1
-
-
-def _blocks(shard: Shard, samples: Iterator[Sample]) -> Iterator[Block]:
-    """Cut a stream of samples into blocks that are neither long nor heavy."""
-    held: list[Sample] = []
-    weight = 0
-    try:
-        for sample in samples:
-            held.append(sample)
-            weight += sum(len(value) for value in sample.values() if type(value) is bytes)
-            if len(held) >= _BLOCK_SAMPLES or weight >= _BLOCK_BYTES:
-                yield Block(held, (shard,))
-                held, weight = [], 0
-    except Exception:
-        # What was read before the damaged place is delivered before the error.
-        if held:
-            yield Block(held, (shard,))
-        raise
-    if held:
-        yield Block(held, (shard,))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from shoal._malloc import keep_freed_memory
 from shoal.abc import Handle
 from shoal.engines._checks import checked, named
 from shoal.engines._message import Buffer, Message, extents, joined, pack
@@ -35,6 +36,7 @@ class Collections:
     """Does what is asked for with collections of shards, by so many hands and with so much memory for what is kept."""
 
     def __init__(self, workers: int, memory: int, mode: str) -> None:
+        keep_freed_memory()
         self.hands, self._shelf = Hands(workers, mode), Shelf(memory)
 
     def scatter(self, objects: Iterable[Any]) -> LocalHandle:

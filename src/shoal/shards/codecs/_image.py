@@ -57,6 +57,8 @@ def _read_array(data: Data, spec: ImageSpec, max_pixels: int) -> Any:
 
 def _read_image(data: Data, spec: ImageSpec, max_pixels: int) -> Image.Image:
     opened = _pillow.open_(data, max_pixels)
+    if spec.mode == "raw":
+        return opened.copy()
     pixels = _jpeg.read(data, spec.mode, max_pixels) if _jpeg.is_jpeg(data) else None
     if pixels is None:
         return _pillow.convert(opened, spec.mode)

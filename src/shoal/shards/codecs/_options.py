@@ -25,7 +25,8 @@ class DecodeOptions:
 
     ``l8 rgb8 rgba8``: uint8 array, (height, width) or (height, width, channels); ``l rgb rgba``: float32 in [0, 1].
     The same after ``torch`` (``torchrgb8``; ``torch`` is ``torchrgb``): tensors with channels first, (height, width)
-    for the ``l`` ones. ``pill pilrgb pilrgba`` (``pil`` is ``pilrgb``): loaded PIL images. ``bytes``: left alone.
+    for the ``l`` ones. ``pill pilrgb pilrgba`` (``pil`` is ``pilrgb``): loaded PIL images; ``pilraw`` keeps
+    the mode of the file, as labels in a palette need it. ``bytes``: left alone.
     Alpha is dropped, not blended; 16-bit samples keep their high byte; of an animation the first picture is taken;
     an EXIF orientation is not applied.
     """

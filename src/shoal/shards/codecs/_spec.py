@@ -12,7 +12,8 @@ __all__ = ["SPECS", "ImageSpec"]
 class ImageSpec:
     """One form of a decoded picture: its channels, its container, and whether samples are floats in [0, 1]."""
 
-    mode: Literal["L", "RGB", "RGBA"]
+    mode: Literal["L", "RGB", "RGBA", "raw"]
+    """Pillow's name of the channels; ``raw`` stands for those of the file."""
     container: Literal["numpy", "torch", "pil"]
     floating: bool = False
 
@@ -36,5 +37,6 @@ SPECS: dict[str, ImageSpec | None] = {
     "pil": ImageSpec("RGB", "pil"),
     "pilrgb": ImageSpec("RGB", "pil"),
     "pilrgba": ImageSpec("RGBA", "pil"),
+    "pilraw": ImageSpec("raw", "pil"),
     "bytes": None,
 }
