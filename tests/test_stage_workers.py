@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,26 @@ def test_as_many_workers_as_fit() -> None:
         Pool(cpus=-1)
     with pytest.raises(PlanError, match=r"gpus=-1"):
         numbers(1).map(dict, gpus=-1)
+
+
+def test_no_more_work_at_once_than_was_asked_for() -> None:
+    lock, running, most = threading.Lock(), [0], [0]
+
+    def counted(sample: Any) -> Any:
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        time.sleep(0.001)
+        with lock:
+            running[0] -= 1
+        return sample
+
+    assert len(list(numbers(600, shard=20).map(counted, workers=2))) == 600
+    assert most[0] == 2
+
+
+def test_functions_have_a_range_of_workers_too() -> None:
+    assert [sample["n"] for sample in numbers(100).map(dict, workers=(1, 4))] == list(range(100))
 
 
 def test_gpus_that_are_not_there_are_missed(monkeypatch: pytest.MonkeyPatch) -> None:
