@@ -1,0 +1,1 @@
+"""The ``shoal`` command and the tar tools, each of which is a command of its own, too."""
