@@ -303,7 +303,7 @@ class Dataset:
         >>> from threading import Thread
         >>> other = Thread(target=list, args=[second])
         >>> other.start()
-        >>> [sample["x"] for sample in first]
+        >>> [int(sample["x"]) for sample in first]
         [0, 1]
         """
         parts: list[Any] = registry.load("session", "split")(self, n, equal=equal, **options)
