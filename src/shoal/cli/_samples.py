@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -15,10 +15,9 @@ import click
 from shoal.abc import Sample
 from shoal.errors import PlanError
 from shoal.files import expand
-from shoal.shards import TarWriter, owned
-from shoal.sources import TarSource
+from shoal.shards import Rename, TarWriter, owned
 
-__all__ = ["Input", "inputs_of", "open_output", "read_input", "read_samples", "size", "trusted", "written"]
+__all__ = ["Input", "inputs_of", "open_output", "put", "read_input", "read_samples", "size", "trusted", "written"]
 
 _FRAGMENT = re.compile(r"(?P<url>.*)#(?P<first>\d+)(?:,(?P<last>\d+))?")
 
@@ -42,18 +41,28 @@ def inputs_of(urls: Sequence[str], lists: Iterable[str] = ()) -> list[Input]:
     [Input(url='a.tar', first=0, stop=None), Input(url='b.tar', first=3, stop=6)]
     """
     named = [*urls, *(line for path in lists for line in _lines(path))]
-    return [found for url in named or ["-"] for found in _expanded(url)]
+    return [found for url in named or ([] if lists else ["-"]) for found in _expanded(url)]
 
 
-def read_samples(inputs: Iterable[Input], *, trust: bool = False) -> Iterator[Sample]:
+def read_samples(
+    inputs: Iterable[Input],
+    *,
+    trust: bool = False,
+    keep: Collection[str] | None = None,
+    rename: Rename | None = None,
+) -> Iterator[Sample]:
     """Read undecoded samples, one tar after the other; ``__source__`` says which one a sample is from."""
     for found in inputs:
-        yield from read_input(found, trust=trust)
+        yield from read_input(found, trust=trust, keep=keep, rename=rename)
 
 
-def read_input(found: Input, *, trust: bool = False) -> Iterator[Sample]:
-    """Read the undecoded samples of one tar."""
-    source = TarSource(found.url, trust=trust)
+def read_input(
+    found: Input, *, trust: bool = False, keep: Collection[str] | None = None, rename: Rename | None = None
+) -> Iterator[Sample]:
+    """Read the undecoded samples of one tar: all fields, or those to keep."""
+    from shoal.sources import TarSource  # not needed by tools that move samples as they are, and not small
+
+    source = TarSource(found.url, keep=keep, rename=rename, trust=trust)
     (shard,) = source.shards()
     samples = (sample for block in source.open(shard, found.first) for sample in block.samples)
     for sample in islice(samples, None if found.stop is None else found.stop - found.first):
@@ -61,12 +70,19 @@ def read_input(found: Input, *, trust: bool = False) -> Iterator[Sample]:
 
 
 @contextmanager
-def open_output(url: str) -> Iterator[TarWriter]:
+def open_output(url: str, *, trust: bool = False) -> Iterator[TarWriter]:
     """Write a tar to a URL, where it appears when it is complete, or to standard output (``-``)."""
     if url == "-" and sys.stdout.isatty():
         raise PlanError("a tar is not written to a terminal; name a file with -o, or send it on with |")
-    with TarWriter(url) as writer:
+    with TarWriter(url, trust=trust) as writer:
         yield writer
+
+
+def put(writer: TarWriter, sample: Sample) -> None:
+    """Append an undecoded sample: all of its fields, also those whose names begin with an underscore."""
+    writer.write_fields(
+        sample["__key__"], {name: sample[name] for name in sorted(sample) if type(sample[name]) is bytes}
+    )
 
 
 def written(sample: Sample) -> Sample:

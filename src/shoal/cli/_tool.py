@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import click
 
 from shoal import settings
+from shoal.cli._fields import printable
 from shoal.errors import MissingExtraError, PlanError, ShoalError
 
 __all__ = ["Tool", "Tools", "main", "say", "tool"]
@@ -99,6 +100,8 @@ def main(command: click.Command, arguments: Sequence[str] | None = None) -> NoRe
         say(f"{name}: {error}")
         _leave(MISUSED)
     except (ShoalError, OSError) as error:
+        if isinstance(error.__cause__, BrokenPipeError):
+            _leave(NO_READER)
         say(f"{name}: {error}")
         for note in getattr(error, "__notes__", ()):
             say(f"  {note.splitlines()[0]}")
@@ -106,8 +109,8 @@ def main(command: click.Command, arguments: Sequence[str] | None = None) -> NoRe
 
 
 def say(text: str) -> None:
-    """Write a line to standard error."""
-    click.echo(text, err=True)
+    """Write a line to standard error; what is in names of files and samples cannot steer a terminal."""
+    click.echo("\n".join(map(printable, text.split("\n"))), err=True)
 
 
 def _program(name: str) -> str:

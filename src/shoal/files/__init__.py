@@ -7,6 +7,7 @@ A URL is a local path, ``file:``, ``http(s)://``, anything fsspec knows (``s3://
 ['shard-000.tar', 'shard-001.tar', 'shard-002.tar']
 """
 
+from shoal.files._braces import expand_braces
 from shoal.files._cache import CachedFile, CacheStatistics, ShardCache
 from shoal.files._expand import expand
 from shoal.files._folders import exists, is_file, list_folder, make_folder, remove, remove_folder
@@ -24,6 +25,7 @@ __all__ = [
     "display",
     "exists",
     "expand",
+    "expand_braces",
     "is_file",
     "list_folder",
     "local_path",

@@ -189,7 +189,4 @@ class _Stdin(io.RawIOBase):
         return True
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        view = memoryview(buffer).cast("B")
-        data = cast("io.BufferedReader", sys.stdin.buffer).read1(len(view))
-        view[: len(data)] = data
-        return len(data)
+        return cast("io.BufferedReader", sys.stdin.buffer).readinto1(buffer)

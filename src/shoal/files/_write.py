@@ -47,13 +47,13 @@ class Target(ABC):
         """Take some bytes; tell how many (always all)."""
         self._check_open()
         view = memoryview(data).cast("B")
-        with _named(self._url):
-            if len(self._pending) + len(view) > _BUFFER:
+        if len(self._pending) + len(view) > _BUFFER:
+            with _named(self._url):
                 self._drain()
-            if len(view) > _BUFFER:
-                self._put(view)
-            else:
-                self._pending += view
+                if len(view) > _BUFFER:
+                    self._put(view)
+        if len(view) <= _BUFFER:
+            self._pending += view
         self._position += len(view)
         return len(view)
 

@@ -31,7 +31,7 @@ _ENDINGS = {"gz": "gz", "tgz": "gz", "bz2": "bz2", "tbz2": "bz2", "xz": "xz", "t
 class ByteSink(Protocol):
     """Anything bytes can be written to."""
 
-    def write(self, data: bytes, /) -> object:
+    def write(self, data: bytes | memoryview, /) -> object:
         """Write all of the bytes."""
         ...
 

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from shoal.errors import IndexFileError
+from shoal.files import open_write
 from shoal.shards._grouping import Entry, split_name
 from shoal.shards._header import BLOCK
 from shoal.shards._index import Extent, IndexBuilder, ShardIndex
@@ -23,7 +24,8 @@ def write_dali_index(index: ShardIndex, path: str | os.PathLike[str]) -> None:
     if not index.seekable:
         raise IndexFileError("DALI reads plain tars only: a compressed shard has no index for it")
     lines = [f"{_VERSION} {len(index)}", *(_line(entry) for entry in index.entries())]
-    Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8", errors="surrogateescape")
+    with open_write(path) as target:
+        target.write(("\n".join(lines) + "\n").encode("utf-8", "surrogateescape"))
 
 
 def read_dali_index(path: str | os.PathLike[str], shard: str | os.PathLike[str]) -> ShardIndex:

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from shoal.errors import DuplicateFieldError
 
-__all__ = ["Entry", "group", "split_name"]
+__all__ = ["Entry", "duplicate", "group", "split_name"]
 
 T = TypeVar("T")
 
@@ -71,8 +71,13 @@ def group(members: Iterable[tuple[str, int, T]], shard: str) -> Iterator[Entry[T
                 entry, prefix = Entry(key, begin), "\0" if key.startswith("__") else f"{key}."
         assert entry is not None
         if field_name in entry.fields or field_name == "__key__":
-            text = "duplicate file name in tar file: two members of the sample have this field"
-            raise DuplicateFieldError(text, key=entry.key, field=field_name, shard=shard)
+            raise duplicate(entry.key, field_name, shard)
         entry.fields[field_name] = value
     if entry is not None:
         yield entry
+
+
+def duplicate(key: str, field_name: str, shard: str) -> DuplicateFieldError:
+    """Make the error of a sample that has a field twice."""
+    text = "duplicate file name in tar file: two members of the sample have this field"
+    return DuplicateFieldError(text, key=key, field=field_name, shard=shard)

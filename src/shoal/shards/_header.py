@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from shoal.errors import CorruptShardError, TruncatedShardError, UnsupportedMemberError
 
-__all__ = ["BLOCK", "Header", "Member", "Tape", "next_member", "padded", "parse_header"]
+__all__ = ["BLOCK", "Header", "Member", "Tape", "extended_records", "next_member", "padded", "parse_header"]
 
 BLOCK = 512
 _ZEROS = bytes(BLOCK)
@@ -55,6 +55,8 @@ class Tape(Protocol):
     offset: int
     marked: bool
     """Whether the last block read was zeros, as an archive must end."""
+    everywhere: dict[str, str]
+    """Global PAX records: what holds for every member from here to the end of the archive."""
 
     def read(self, size: int) -> bytes:
         """Read up to ``size`` bytes; fewer only at the end."""
@@ -100,11 +102,15 @@ def next_member(tape: Tape) -> Member | None:
             _check_end(tape, at, block, extension)
             return None
         if block == _ZEROS and extension.is_empty:
-            tape.marked, begin = True, tape.offset
+            tape.marked, begin, tape.everywhere = True, tape.offset, {}
             continue
         header = parse_header(block, tape.shard, at)
         tape.marked = False
-        if header.kind in _PAX or header.kind in (_GNU_LONG_NAME, _GNU_LONG_LINK, _PAX_GLOBAL):
+        if header.kind == _PAX_GLOBAL:
+            tape.everywhere = tape.everywhere | _global_records(_extension_bytes(tape, header, at), tape.shard, at)
+            begin = tape.offset if extension.is_empty else begin
+            continue
+        if header.kind in _PAX or header.kind in (_GNU_LONG_NAME, _GNU_LONG_LINK):
             extension = extension.extended(header, _extension_bytes(tape, header, at), tape.shard, at)
             continue
         member = _member(tape, header, extension, begin, at)
@@ -128,11 +134,6 @@ class _Extension(NamedTuple):
         if header.kind == _GNU_LONG_LINK:
             return self._replace(is_empty=False)
         records = _pax_records(payload, shard, offset)
-        if header.kind == _PAX_GLOBAL:
-            if {"path", "size"} & records.keys() or _is_sparse(records):
-                text = "a global PAX header sets path, size or sparseness"
-                raise UnsupportedMemberError(text, shard=shard, offset=offset)
-            return self
         size = records.get("size")
         if size is not None and not (size.isascii() and size.isdigit() and len(size) < 20):
             raise CorruptShardError(f"the PAX size {size[:40]!r} is not a number", shard=shard, offset=offset)
@@ -142,6 +143,29 @@ class _Extension(NamedTuple):
             sparse=self.sparse or _is_sparse(records),
             is_empty=False,
         )
+
+
+def extended_records(headers: bytes, shard: str, offset: int) -> dict[str, str]:
+    """Read what the extended headers before a member's own say of it, as PAX records."""
+    records: dict[str, str] = {}
+    at = 0
+    while at < len(headers):
+        header = parse_header(headers[at : at + BLOCK], shard, offset + at)
+        payload = headers[at + BLOCK : at + BLOCK + header.size]
+        if header.kind in _PAX:
+            records |= _pax_records(payload, shard, offset + at)
+        elif header.kind == _GNU_LONG_NAME:
+            records["path"] = payload.partition(b"\0")[0].decode("utf-8", "surrogateescape")
+        at += BLOCK + padded(header.size)
+    return records
+
+
+def _global_records(payload: bytes, shard: str, offset: int) -> dict[str, str]:
+    records = _pax_records(payload, shard, offset)
+    if {"path", "size"} & records.keys() or _is_sparse(records):
+        raise UnsupportedMemberError("a global PAX header sets path, size or sparseness", shard=shard, offset=offset)
+    records.pop("comment", None)  # of the archive, and not of its members
+    return records
 
 
 def _is_sparse(records: Mapping[str, str]) -> bool:

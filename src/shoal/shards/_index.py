@@ -12,7 +12,7 @@ import struct
 import zlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -292,7 +292,7 @@ class IndexBuilder:
         """Make the index of what was added."""
         keys = [key.encode("utf-8", "surrogateescape") for key in self._keys]
         ids = {name: number for number, name in enumerate(dict.fromkeys(self._names))}
-        extents = np.array(self._extents, np.int64).reshape(-1, 2)
+        extents = np.fromiter(chain.from_iterable(self._extents), np.int64).reshape(-1, 2)
         return ShardIndex(
             fields=tuple(ids),
             keys=np.frombuffer(b"".join(keys), np.uint8),

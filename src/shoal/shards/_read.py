@@ -16,7 +16,7 @@ from shoal.errors import TruncatedShardError
 from shoal.shards._compression import decompressed, detect_compression
 from shoal.shards._grouping import Entry, group, split_name
 from shoal.shards._index import Extent, Lookup, ShardIndex
-from shoal.shards._walk import mapped_members, stream_members
+from shoal.shards._walk import find_header, mapped_members, stream_members
 
 __all__ = ["MappedTar", "Payload", "Rename", "StreamedTar", "owned"]
 
@@ -52,13 +52,24 @@ class MappedTar:
 
     def entries(self, begin: int = 0) -> Iterator[Entry[Extent]]:
         """Find the samples by walking the headers, from the one at ``begin`` on."""
+        return group(self.members(begin), self.name)
+
+    def members(self, begin: int = 0) -> Iterator[tuple[str, int, Extent]]:
+        """Find the regular files one by one: name, place of the first header, place of the bytes."""
         runs = mapped_members(self._map, self.name, begin)
         members: Iterator[tuple[str, int, Extent]] = chain.from_iterable(
             zip(run.names, run.begins, zip(run.offsets, run.sizes, strict=True), strict=True) for run in runs
         )
-        if self._rename is not None:
-            members = _renamed(members, self._rename)
-        return group(members, self.name)
+        return members if self._rename is None else _renamed(members, self._rename)
+
+    def next_header(self, begin: int) -> int | None:
+        """Find the first header at or behind a place, where reading may go on behind damage; None if there is none."""
+        return find_header(self._map, begin)
+
+    def view(self, extent: Extent) -> memoryview:
+        """Look at the bytes of a member."""
+        offset, size = extent
+        return self._view[offset : offset + size]
 
     def indexed_samples(self, index: ShardIndex, first: int, keep: Collection[str] | None) -> Iterator[Sample]:
         """Make samples of views from an index, without looking at the headers."""
@@ -135,12 +146,15 @@ class StreamedTar:
             parts = split_name(self._renamed(member) or "")
             return parts is not None and (keep is None or parts[1] in keep)
 
-        members = (
+        return group(self.members(wanted), self.name)
+
+    def members(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, int, Payload]]:
+        """Read the regular files one by one, with the bytes of those whose names are wanted."""
+        return (
             (new, member.begin, Payload(member.offset, member.size, data))
             for member, data in stream_members(self._stream, self.name, wanted, self._begin)
             if (new := self._renamed(member.name)) is not None
         )
-        return group(members, self.name)
 
     @staticmethod
     def sample(entry: Entry[Payload]) -> Sample:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from shoal.errors import PlanError
 from shoal.shards._header import BLOCK, padded
 
-__all__ = ["END_OF_ARCHIVE", "Attributes", "HeaderMaker"]
+__all__ = ["END_OF_ARCHIVE", "Attributes", "HeaderMaker", "pax_record"]
 
 END_OF_ARCHIVE = bytes(2 * BLOCK)
 _LARGEST_OCTAL = 8**11
@@ -53,11 +53,14 @@ class HeaderMaker:
         place = _fit(raw) if name.isascii() else None
         if place is not None and size < _LARGEST_OCTAL:
             return self._block(*place, size, b"0")
-        records = _records(raw, size)
-        extension = self._block(b"PaxHeaders/" + raw[-80:], b"", len(records), b"x")
         # The plain header behind it is for readers that know no PAX; they see the end of the name.
         plain = self._block(raw[-100:], b"", size if size < _LARGEST_OCTAL else 0, b"0")
-        return extension + records.ljust(padded(len(records)), b"\0") + plain
+        return self.extension(raw, _records(raw, size)) + plain
+
+    def extension(self, name: bytes, records: bytes) -> bytes:
+        """Make a PAX header that stands before that of a member."""
+        header = self._block(b"PaxHeaders/" + name[-80:], b"", len(records), b"x")
+        return header + records.ljust(padded(len(records)), b"\0")
 
     def _block(self, name: bytes, prefix: bytes, size: int, kind: bytes) -> bytes:
         digits = b"%011o\0" % size
@@ -92,12 +95,12 @@ def _records(name: bytes, size: int) -> bytes:
     try:
         name.decode("utf-8")
     except UnicodeDecodeError:
-        records += _record(b"hdrcharset", b"BINARY")
-    records += _record(b"path", name)
-    return records + (_record(b"size", b"%d" % size) if size >= _LARGEST_OCTAL else b"")
+        records += pax_record(b"hdrcharset", b"BINARY")
+    records += pax_record(b"path", name)
+    return records + (pax_record(b"size", b"%d" % size) if size >= _LARGEST_OCTAL else b"")
 
 
-def _record(name: bytes, value: bytes) -> bytes:
+def pax_record(name: bytes, value: bytes) -> bytes:
     """Make a PAX record, which begins with its own length."""
     body = b" " + name + b"=" + value + b"\n"
     length = len(body) + len(str(len(body)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
@@ -18,13 +19,14 @@ from shoal.errors import CorruptShardError, ShardError, TruncatedShardError
 from shoal.shards._compression import is_damage
 from shoal.shards._header import BLOCK, Member, next_member, padded, parse_header
 
-__all__ = ["Buffer", "Run", "mapped_members", "stream_members"]
+__all__ = ["Buffer", "Run", "check_length", "find_header", "mapped_members", "plain_run", "stream_members", "whole"]
 
 Buffer: TypeAlias = "mmap.mmap | bytes"
 
 _RUN = 1024  # headers checked at once, enough to hide numpy's cost
 _FIRST_RUN = 64  # the first time fewer, so that the first sample is quick
 _CHUNK = 16 * 2**20  # a stream's member is read in pieces of this, so that a lying size cannot ask for all memory
+_MAGIC = 257  # where in a header "ustar" stands
 _REGULAR = ord("0")
 _OCTAL_PLACES = 8 ** np.arange(5, -1, -1, dtype=np.int64)
 
@@ -71,6 +73,24 @@ def mapped_members(buffer: Buffer, shard: str, start: int = 0) -> Iterator[Run]:
             return
 
 
+def find_header(buffer: Buffer, begin: int) -> int | None:
+    """Find the first block from ``begin`` on that is a header by its magic and checksum; None if there is none.
+
+    Bytes that only look like one, as those of a tar in a tar, are taken for it.
+    """
+    at = begin - 1
+    while (at := buffer.find(b"ustar", at + 1)) >= 0:
+        start = at - _MAGIC
+        if start < begin or (start - begin) % BLOCK or start + BLOCK > len(buffer):
+            continue
+        try:
+            parse_header(buffer[start : start + BLOCK], "", start)
+        except ShardError:
+            continue
+        return start
+    return None
+
+
 def stream_members(
     stream: BinaryIO, shard: str, wanted: Callable[[str], bool], start: int = 0
 ) -> Iterator[tuple[Member, bytes | None]]:
@@ -82,12 +102,12 @@ def stream_members(
     while (member := next_member(tape)) is not None:
         if wanted(member.name):
             data = tape.read(member.size)
-            _check_length(len(data), member, shard)
+            check_length(len(data), member, shard)
             tape.skip(padded(member.size) - member.size)
             yield member, data
         else:
             tape.skip(padded(member.size))
-            _check_length(tape.offset - member.offset, member, shard)
+            check_length(tape.offset - member.offset, member, shard)
             yield member, None
 
 
@@ -99,6 +119,7 @@ class _MappedTape:
         self.shard = shard
         self.offset = start
         self.marked = False
+        self.everywhere: dict[str, str] = {}
         self.ended = False
 
     def read(self, size: int) -> bytes:
@@ -118,6 +139,7 @@ class _StreamTape:
         self.shard = shard
         self.offset = start
         self.marked = False
+        self.everywhere: dict[str, str] = {}
 
     def read(self, size: int) -> bytes:
         data = self._read(min(size, _CHUNK))
@@ -135,18 +157,25 @@ class _StreamTape:
             size -= len(piece)
 
     def _read(self, size: int) -> bytes:
-        try:
+        with whole(self.shard, self.offset):
             data = self.stream.read(size)
-        except EOFError as error:
-            text = f"the compressed stream ends too early: {error}"
-            raise TruncatedShardError(text, shard=self.shard, offset=self.offset) from error
-        except Exception as error:
-            if not is_damage(error):
-                raise
-            text = f"the compressed stream is damaged: {error}"
-            raise CorruptShardError(text, shard=self.shard, offset=self.offset) from error
         self.offset += len(data)
         return data
+
+
+@contextmanager
+def whole(shard: str, offset: int) -> Iterator[None]:
+    """Make a decompressor's complaints errors of the shard."""
+    try:
+        yield
+    except EOFError as error:
+        text = f"the compressed stream ends too early: {error}"
+        raise TruncatedShardError(text, shard=shard, offset=offset) from error
+    except Exception as error:
+        if not is_damage(error):
+            raise
+        text = f"the compressed stream is damaged: {error}"
+        raise CorruptShardError(text, shard=shard, offset=offset) from error
 
 
 def _append_next(tape: _MappedTape, run: Run) -> ShardError | None:
@@ -156,7 +185,7 @@ def _append_next(tape: _MappedTape, run: Run) -> ShardError | None:
         if member is None:
             tape.ended = True
             return None
-        _check_length(len(tape.buffer) - member.offset, member, tape.shard)
+        check_length(len(tape.buffer) - member.offset, member, tape.shard)
     except ShardError as error:
         return error
     run.append(member)
@@ -164,37 +193,47 @@ def _append_next(tape: _MappedTape, run: Run) -> ShardError | None:
     return None
 
 
+def plain_run(
+    buffer: Buffer | bytearray, position: int, limit: int, shard: str, *, stop: int, base: int = 0
+) -> tuple[Run, int, ShardError | None]:
+    """Read ordinary members from a position on, whose headers lie before ``stop``; tell where the last of them ends.
+
+    ``base`` is where in the tar the buffer begins. The bytes of the last member may be missing; nothing else is.
+    """
+    positions, sizes, end = _chain(buffer, position, stop, limit)
+    if not positions:
+        return Run([], [], [], []), position + base, None
+    headers = _gather(buffer, positions)
+    begins = [position + base for position in positions] if base else positions
+    run = Run(_names(headers), begins, [begin + BLOCK for begin in begins], sizes)
+    for number in np.flatnonzero(~_plainly_right(headers)).tolist():
+        block = bytes(buffer[positions[number] : positions[number] + BLOCK])
+        try:
+            run.names[number] = parse_header(block, shard, begins[number]).name
+        except ShardError as error:
+            return run.cut(number), begins[number], error
+    return run, end + base, None
+
+
 def _plain_run(buffer: Buffer, tape: _MappedTape, limit: int) -> tuple[Run, ShardError | None]:
     """Read ordinary members from the tape's place on; stop before anything else."""
-    positions, sizes, end = _chain(buffer, tape.offset, limit)
-    if not positions:
-        return Run([], [], [], []), None
-    headers = _gather(buffer, positions)
-    run = Run(_names(headers), positions, [position + BLOCK for position in positions], sizes)
-    plain = _plainly_right(headers)
+    run, end, error = plain_run(buffer, tape.offset, limit, tape.shard, stop=len(buffer))
+    if error is not None or not run.names:
+        return run, error
     # Each member but the last ends before a header that was read, so only the last can claim too much.
-    for number in [*np.flatnonzero(~plain).tolist(), len(positions) - 1]:
-        try:
-            run.names[number] = _checked(buffer, run.member(number), bool(plain[number]), tape.shard).name
-        except ShardError as error:
-            return run.cut(number), error
+    try:
+        check_length(len(buffer) - run.offsets[-1], run.member(-1), tape.shard)
+    except ShardError as cut:
+        return run.cut(len(run.names) - 1), cut
     tape.offset, tape.marked = min(end, len(buffer)), False
     return run, None
 
 
-def _checked(buffer: Buffer, member: Member, is_plain: bool, shard: str) -> Member:
-    if not is_plain:
-        header = parse_header(buffer[member.begin : member.begin + BLOCK], shard, member.begin)
-        member = member._replace(name=header.name)
-    _check_length(len(buffer) - member.offset, member, shard)
-    return member
-
-
-def _chain(buffer: Buffer, position: int, limit: int) -> tuple[list[int], list[int], int]:
+def _chain(buffer: Buffer | bytearray, position: int, stop: int, limit: int) -> tuple[list[int], list[int], int]:
     """Follow header after header by size alone, as long as each is a regular file with an ordinary size."""
     positions: list[int] = []
     sizes: list[int] = []
-    last = len(buffer) - BLOCK
+    last = stop - BLOCK
     while position <= last and len(positions) < limit and buffer[position + 156] == _REGULAR:
         digits = buffer[position + 124 : position + 135]
         if not digits.isdigit() or buffer[position + 135] not in b"\0 ":
@@ -209,7 +248,7 @@ def _chain(buffer: Buffer, position: int, limit: int) -> tuple[list[int], list[i
     return positions, sizes, position
 
 
-def _gather(buffer: Buffer, positions: list[int]) -> NDArray[np.uint8]:
+def _gather(buffer: Buffer | bytearray, positions: list[int]) -> NDArray[np.uint8]:
     origin = positions[0]  # headers are whole blocks apart, wherever the first one lies
     whole = (len(buffer) - origin) // BLOCK
     blocks = np.frombuffer(buffer, np.uint8, whole * BLOCK, origin).reshape(whole, BLOCK)
@@ -232,7 +271,8 @@ def _names(headers: NDArray[np.uint8]) -> list[str]:
     return [name.partition(b"\0")[0].decode("utf-8", "surrogateescape") for name in names]
 
 
-def _check_length(available: int, member: Member, shard: str) -> None:
+def check_length(available: int, member: Member, shard: str) -> None:
+    """Refuse a member of which not all bytes are there."""
     if member.size > available:
         text = f"the member claims {member.size} bytes, but only {max(available, 0)} are left"
         raise TruncatedShardError(text, shard=shard, offset=member.begin, member=member.name)

@@ -14,10 +14,12 @@ from shoal.errors import EncodeError, PlanError, SampleError
 from shoal.files import open_write, scheme
 from shoal.settings import parse_bytes
 from shoal.shards._compression import ByteSink, compression_of_name, compressor
+from shoal.shards._file_field import FileField
 from shoal.shards._grouping import Entry, split_name
 from shoal.shards._header import padded
 from shoal.shards._index import Extent, IndexBuilder
 from shoal.shards._index_files import save_beside
+from shoal.shards._spans import Span
 from shoal.shards._tar_format import END_OF_ARCHIVE, Attributes, HeaderMaker
 from shoal.shards.codecs import EncodeOptions, encode
 
@@ -96,7 +98,7 @@ class TarWriter(_AllOrNothing):
         fields = self.encoded(sample)
         return self.write_fields(sample["__key__"], fields)
 
-    def encoded(self, sample: Mapping[str, Any]) -> dict[str, bytes]:
+    def encoded(self, sample: Mapping[str, Any]) -> dict[str, bytes | FileField]:
         """Check a sample's key and turn its fields into bytes, in the order they are written."""
         if "__key__" not in sample:
             raise EncodeError(f"a sample needs a '__key__'; this one has {sorted(sample)}")
@@ -106,18 +108,20 @@ class TarWriter(_AllOrNothing):
         names = sorted(name for name in sample if self._keep_meta or not name.startswith("_"))
         return {name: self._bytes(key, name, sample[name]) for name in names if name != "__key__"}
 
-    def write_fields(self, key: str, fields: Mapping[str, bytes]) -> int:
+    def write_fields(self, key: str, fields: Mapping[str, bytes | FileField]) -> int:
         """Append a sample whose fields are bytes already."""
         if self._closed:
             raise ValueError("the tar is closed")
         self._check(key, fields)
-        if key == self._last_key:
-            raise EncodeError("the same key twice in a row would be read back as one sample", key=key)
+        self._check_last(key)
         entry = Entry[Extent](key, self.size)
         for name, data in fields.items():
             header = self._headers.header(f"{key}.{name}", len(data))
             self._sink.write(header)
-            self._sink.write(data)
+            if isinstance(data, bytes):
+                self._sink.write(data)
+            else:
+                self._copy(data)
             self._sink.write(bytes(-len(data) % 512))
             entry.fields[name.lower()] = (self.size + len(header), len(data))
             self.size += len(header) + padded(len(data))
@@ -127,7 +131,28 @@ class TarWriter(_AllOrNothing):
         self.count += 1
         return sum(map(len, fields.values()))
 
-    def size_of(self, key: str, fields: Mapping[str, bytes]) -> int:
+    def write_span(self, span: Span) -> None:
+        """Append a sample as it lies in another tar, headers and all."""
+        if self._closed:
+            raise ValueError("the tar is closed")
+        self._check_last(span.key)
+        begin = self.size
+        for piece in span.pieces():
+            self._sink.write(piece)
+            self.size += len(piece)
+        if self._index is not None:
+            self._index.add(span.entry(begin))
+        self._last_key = span.key
+        self.count += 1
+
+    def flush(self) -> None:
+        """Pass on what was written; a file still appears only when it is complete."""
+        if self._compressor is not None:
+            self._compressor.flush()
+        if self._target is not None:
+            self._target.flush()
+
+    def size_of(self, key: str, fields: Mapping[str, bytes | FileField]) -> int:
         """Count the bytes of tar that a sample would take."""
         self._check(key, fields)
         sizes = {f"{key}.{name}": len(data) for name, data in fields.items()}
@@ -157,12 +182,20 @@ class TarWriter(_AllOrNothing):
             self._closed = True
             self._abort_target()
 
+    def _check_last(self, key: str) -> None:
+        if key == self._last_key:
+            raise EncodeError("the same key twice in a row would be read back as one sample", key=key)
+
+    def _copy(self, data: FileField) -> None:
+        for piece in data.pieces():
+            self._sink.write(piece)
+
     def _abort_target(self) -> None:
         if self._target is not None:
             self._target.abort()
 
-    def _bytes(self, key: str, name: str, value: Any) -> bytes:
-        if isinstance(value, bytes):
+    def _bytes(self, key: str, name: str, value: Any) -> bytes | FileField:
+        if isinstance(value, bytes | FileField):
             return value
         if self._encoder is not True:
             raise EncodeError(f"{type(value).__name__} is not bytes, and encoding is off", key=key, field=name)
@@ -172,7 +205,7 @@ class TarWriter(_AllOrNothing):
             error.key = key
             raise
 
-    def _check(self, key: str, fields: Mapping[str, bytes]) -> None:
+    def _check(self, key: str, fields: Mapping[str, bytes | FileField]) -> None:
         """Refuse what would be read back as something else, before any of it is written."""
         if not isinstance(key, str):
             raise EncodeError(f"the key {key!r} is a {type(key).__name__}; it must be a str")
@@ -182,7 +215,7 @@ class TarWriter(_AllOrNothing):
             if (found := _read_back(f"{key}.{name}")) != (key, name.lower()) or "/" in name:
                 text = f"the key {key!r} and the field {name!r} would be read back as {found}"
                 raise EncodeError(f"{text}: a key must be non-empty, without a dot in its last part")
-            if not isinstance(data, bytes):
+            if not isinstance(data, bytes | FileField):
                 raise EncodeError(f"{type(data).__name__} is not bytes", key=key, field=name)
         if len({name.lower() for name in fields}) < len(fields):
             raise EncodeError(f"fields differ only in case: {sorted(fields)}", key=key)
@@ -218,6 +251,7 @@ class ShardWriter(_AllOrNothing):
         maxsize: float | str = 3e9,
         *,
         start: int = 0,
+        on_begin: Callable[[str], object] | None = None,
         on_shard: Callable[[WrittenShard], object] | None = None,
         **options: Any,
     ) -> None:
@@ -228,7 +262,7 @@ class ShardWriter(_AllOrNothing):
         if maxcount < 1 or parse_bytes(maxsize) < 1:
             raise PlanError(f"maxcount={maxcount} and maxsize={maxsize} must be at least 1")
         self._maxcount, self._maxsize = maxcount, parse_bytes(maxsize)
-        self._on_shard, self._options = on_shard, options
+        self._on_begin, self._on_shard, self._options = on_begin, on_shard, options
         self._writer: TarWriter | None = None
         self._open_url = ""
         self.shards: list[WrittenShard] = []
@@ -238,10 +272,22 @@ class ShardWriter(_AllOrNothing):
         """Append a sample, to a new shard if the current one is full; give back how many bytes its fields have."""
         writer = self._writer or self._open()
         fields = writer.encoded(sample)
-        if writer.count and self._is_full(writer, sample["__key__"], fields):
+        if not self._has_room(writer.size_of(sample["__key__"], fields)):
             self._finish()
             writer = self._open()
         return writer.write_fields(sample["__key__"], fields)
+
+    def write_span(self, span: Span, *, may_begin: bool = True) -> bool:
+        """Append a sample as it lies in another tar; False if that needs a new shard, and none may begin."""
+        if self._writer is not None and span.flows and self._has_room(span.size):
+            span = span.held()  # its size decides, and is not yet known
+        if self._writer is None or not self._has_room(span.size):
+            if not may_begin:
+                return False
+            self.close()
+        writer = self._writer or self._open()
+        writer.write_span(span)
+        return True
 
     def close(self) -> None:
         """Finish the last shard; one in which nothing could be written is none."""
@@ -250,16 +296,21 @@ class ShardWriter(_AllOrNothing):
         if self._writer is not None:
             self._finish()
 
+    @property
+    def begun(self) -> int:
+        """Count the shards that are complete or being written."""
+        return len(self.shards) + (self._writer is not None)
+
     def abort(self) -> None:
         """Throw away the shard being written; those complete stay."""
         if self._writer is not None:
             self._writer.abort()
             self._writer = None
 
-    def _is_full(self, writer: TarWriter, key: str, fields: Mapping[str, bytes]) -> bool:
-        if writer.count >= self._maxcount:
-            return True
-        return writer.size + writer.size_of(key, fields) + len(END_OF_ARCHIVE) > self._maxsize
+    def _has_room(self, size: int) -> bool:
+        assert self._writer is not None
+        whole = self._writer.size + size + len(END_OF_ARCHIVE)
+        return self._writer.count == 0 or (self._writer.count < self._maxcount and whole <= self._maxsize)
 
     def _name(self, number: int) -> str:
         try:
@@ -269,6 +320,8 @@ class ShardWriter(_AllOrNothing):
 
     def _open(self) -> TarWriter:
         self._open_url = self._name(self._next)
+        if self._on_begin is not None:
+            self._on_begin(self._open_url)
         self._writer = self._make_writer(self._open_url)
         self._next += 1
         return self._writer

@@ -16,6 +16,7 @@ from shoal.sources._tfrecord import TFRECORD_SUFFIXES, TFRecordSource, example_o
 from shoal.sources._tfrecord_features import Features
 from shoal.sources._tfrecord_file import open_record_file
 from shoal.sources._tfrecord_records import open_records, read_records
+from shoal.sources._tfrecord_write import pack_example, pack_record
 
 if TYPE_CHECKING:
     from shoal.sources._rows import RowForm, Rows
@@ -40,6 +41,8 @@ __all__ = [
     "named_arrays",
     "open_record_file",
     "open_records",
+    "pack_example",
+    "pack_record",
     "read_records",
 ]
 

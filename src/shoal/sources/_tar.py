@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from shoal.abc import Block, Columns, Sample, Shard, Source
 from shoal.errors import PlanError
 from shoal.files import expand, stat
-from shoal.shards import Rename
+from shoal.shards import Rename, ShardIndex
 from shoal.sources._blocks import blocks
 from shoal.sources._cache import Cache, shard_cache
 from shoal.sources._kept import Kept
@@ -68,6 +68,10 @@ class TarSource(Source):
     def length(self, shard: Shard) -> int:
         """Count the samples of a shard, reading it once if it has no index yet."""
         return self._length(shard, self._reader(shard))
+
+    def index(self, shard: Shard, *, anew: bool = False) -> ShardIndex:
+        """Give the index of the whole tar that a shard is of, reading it once if it has none, or to make it anew."""
+        return self._reader(shard).index(anew=anew)
 
     def take(self, shard: Shard, indices: Sequence[int]) -> list[Sample]:
         """Read the samples at these positions of a shard, in this order."""

@@ -91,9 +91,9 @@ class TarReader(ABC):
     def lets_seek(self) -> bool:
         """Tell whether picking samples is cheap for everyone who reads this shard, on whatever host."""
 
-    def index(self) -> ShardIndex:
-        """Find the shard's index, or read the shard once to build it."""
-        if self._find_index() is None:
+    def index(self, *, anew: bool = False) -> ShardIndex:
+        """Find the shard's index, or read the shard once to build it, or to build it ``anew``."""
+        if anew or self._find_index() is None:
             for _ in self._entries_for_index():
                 pass
         assert self._known_index is not None
@@ -227,13 +227,16 @@ class StreamReader(TarReader):
 
     def _all_entries(self, keep: frozenset[str] | None) -> Iterator[Entry[Payload]]:
         builder, info = IndexBuilder(), self._identity()
+        lasting = _is_lasting(self.url)  # a pipe may never end, and nobody can go back in it
         with closing(open_read(self._path, trust=self._options.trust, expect=info)) as stream:
             tar = StreamedTar(stream, self.url, self._options.rename)
             for entry in tar.entries(keep):
-                extents = {name: (payload.offset, payload.size) for name, payload in entry.fields.items()}
-                builder.add(Entry(entry.key, entry.begin, extents))
+                if lasting:
+                    extents = {name: (payload.offset, payload.size) for name, payload in entry.fields.items()}
+                    builder.add(Entry(entry.key, entry.begin, extents))
                 yield entry
-        self._remember(builder, info, seekable=tar.is_plain)
+        if lasting:
+            self._remember(builder, info, seekable=tar.is_plain)
 
     def _entries_from(self, index: ShardIndex, first: int) -> Iterator[Entry[Payload]]:
         """Start at a known header; what is found there must be what the index says."""

@@ -30,6 +30,7 @@ __all__ = [
     "HEAD_BYTES",
     "Read",
     "Record",
+    "checksums",
     "compression_of",
     "open_records",
     "read_records",
@@ -103,7 +104,7 @@ def read_records(read: Read, url: str, *, offset: int = 0, number: int = 0) -> I
     >>> next(read_records(reader_of(data), "a.tfrecord"))
     Record(offset=0, number=0, data=b'one')
     """
-    checksum = _checksums()
+    checksum = checksums()
     while head := _read(read, HEAD_BYTES, url, offset, number):
         length = _length_of(head) if len(head) == HEAD_BYTES else -1
         if length is None:
@@ -147,9 +148,9 @@ def record_offsets(data: memoryview | bytes, url: str) -> NDArray[np.int64]:
 
 
 @cache
-def _checksums() -> Callable[[bytes], int]:
+def checksums() -> Callable[[bytes], int]:
     """Give the function that makes the checksum of some bytes."""
-    crc = require("google_crc32c", "reading TFRecord files").value
+    crc = require("google_crc32c", "the format TFRecord").value
 
     def checksum(data: bytes) -> int:
         plain: int = crc(data)
@@ -161,7 +162,7 @@ def _checksums() -> Callable[[bytes], int]:
 def _length_of(head: bytes) -> int | None:
     """Give the length that a record begins with; None if it does not fit to its checksum."""
     length, found = _LENGTH.unpack(head[:HEAD_BYTES])
-    return int(length) if _checksums()(head[:8]) == found else None
+    return int(length) if checksums()(head[:8]) == found else None
 
 
 def _read(read: Read, size: int, url: str, offset: int, number: int) -> bytes:

@@ -1,0 +1,102 @@
+"""The tar tools beside tarproc's and beside cat: ``python -m benchmarks.tar_tools --tarproc ENVIRONMENT``.
+
+Whole commands are measured, with the time that they take to start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from random import Random
+
+from benchmarks.measure import compare, table
+from shoal.shards import TarWriter
+
+SMALL, SMALL_SIZE = 100_000, 200
+LARGE, LARGE_SIZE, TIMES = 50, 10_000_000, 4
+"""A tar of 500 MB, several times over: a command of a second says little about speed."""
+ROUNDS = 5
+
+
+def run(tarproc: str | None = None, small: int = SMALL, rounds: int = ROUNDS) -> Iterator[str]:
+    """Yield one table after the other."""
+    # In memory, because it is not the disk that is measured.
+    with tempfile.TemporaryDirectory(prefix="shoal-bench-", dir="/dev/shm") as name:
+        folder = Path(name)
+        _write(folder / "small.tar", small, SMALL_SIZE)
+        yield from _small(folder, tarproc, small, rounds)
+        (folder / "small.tar").unlink()
+        _write(folder / "large.tar", LARGE, LARGE_SIZE)
+        yield from _large(folder, rounds)
+
+
+def _write(path: Path, count: int, size: int) -> None:
+    data = Random(0).randbytes(size)
+    with TarWriter(path) as writer:
+        for number in range(count):
+            writer.write_fields(f"{number:08d}", {"bin": data, "cls": b"%d" % (number % 1000)})
+
+
+def _small(folder: Path, tarproc: str | None, count: int, rounds: int) -> Iterator[str]:
+    bins = {"shoal": str(Path(sys.executable).parent)} | ({} if tarproc is None else {"tarproc": f"{tarproc}/bin"})
+    against = "shoal" if tarproc is None else "tarproc"
+    commands = {
+        "Concatenating": {"shoal": "tarcat < small.tar > /dev/null", "tarproc": "tarcats < small.tar > /dev/null"},
+        "Splitting": dict.fromkeys(bins, "tarsplit -n 10000 -o out/x < small.tar"),
+    }
+    for title, lines in commands.items():
+        results = compare({who: partial(_run, f"{bins[who]}/{lines[who]}", folder) for who in bins}, rounds)
+        what = f"{title} {count:,} samples of {SMALL_SIZE} bytes"
+        yield table(what, results, work=count, unit="samples/s", against=against)
+
+
+def _large(folder: Path, rounds: int) -> Iterator[str]:
+    here, tars = Path(sys.executable).parent, " ".join(["large.tar"] * TIMES)
+    commands = {
+        "to a pipe": {
+            "cat x | cat": f"cat {tars} | cat > /dev/null",
+            "tarcat x | cat": f"{here}/tarcat {tars} | cat > /dev/null",
+            "cat x | tarcat": f"cat {tars} | {here}/tarcat > /dev/null",
+        },
+        "to files": {
+            "cat x | cat": f"cat {tars} | cat > out/x",
+            "tarsplit x": f"{here}/tarsplit -s 5e8 -o out/x {tars}",
+            "cat x | tarsplit": f"cat {tars} | {here}/tarsplit -s 5e8 -o out/x",
+        },
+    }
+    for title, lines in commands.items():
+        results = compare({name: partial(_run, line, folder) for name, line in lines.items()}, rounds)
+        what = f"Samples of {LARGE_SIZE / 1e6:.0f} MB {title}"
+        work = LARGE * LARGE_SIZE * TIMES / 1e6
+        yield table(what, results, work=work, unit="MB/s", against="cat x | cat")
+
+
+def _run(line: str, folder: Path) -> float:
+    """Run a line, and tell how long it took; making room for it is not its work."""
+    shutil.rmtree(folder / "out", ignore_errors=True)
+    (folder / "out").mkdir()
+    start = time.perf_counter()
+    subprocess.run(["bash", "-c", line], cwd=folder, check=True, stderr=subprocess.DEVNULL)
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tarproc", help="an environment that has tarproc 0.0.6")
+    parser.add_argument("--small", type=int, default=SMALL, help="how many small samples")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    given = parser.parse_args()
+    for part in run(given.tarproc, given.small, given.rounds):
+        print(part, flush=True)
+
+
+if __name__ == "__main__":
+    main()

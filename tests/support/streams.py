@@ -1,0 +1,38 @@
+"""Tars that come along a pipe, of any length, and how much memory a command needs for one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from support.shell import environment
+
+__all__ = ["peak_memory"]
+
+#: Samples of 100 kB, whose keys are in no order.
+_GENERATED = """
+import random, sys
+from shoal.shards import TarWriter
+numbers = random.Random(1)
+with TarWriter("-") as writer:
+    for number in range(int(sys.argv[1])):
+        writer.write({"__key__": f"{numbers.getrandbits(64):016x}", "bin": numbers.randbytes(1000) * 100})
+"""
+
+
+def peak_memory(command: Sequence[str], samples: int, output: Path) -> int:
+    """Send samples through a command into a file; give back the bytes of memory that it came to."""
+    with output.open("wb") as file:
+        source = subprocess.Popen(
+            [sys.executable, "-c", _GENERATED, str(samples)], stdout=subprocess.PIPE, env=environment()
+        )
+        process = subprocess.Popen(command, stdin=source.stdout, stdout=file, env=environment())
+        assert source.stdout is not None
+        source.stdout.close()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert (source.wait(), process.returncode) == (0, 0)
+    return usage.ru_maxrss * 1024
