@@ -305,7 +305,8 @@ def test_transforms_and_batches(tmp_path: Path) -> None:
 
 
 def test_torch_loads_batches(digits: Any, tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     images, labels = idx(tmp_path / "images", digits[0]), idx(tmp_path / "labels", digits[1])
     write_mnist(images, labels, tmp_path / "table", block_size=15)
     loader = read_parquet("dataloader", tmp_path / "table", transforms=lambda sample: sample, batch_size=20)

@@ -296,6 +296,23 @@ def test_columns_without_bytes_are_named_by_what_they_hold() -> None:
     )
 
 
+def test_values_that_make_no_column_are_told(tmp_path: Path) -> None:
+    examples = [{"__key__": "a", "n": 3}, {"__key__": "b", "n": "three"}]
+    (tmp_path / "a.tfrecord").write_bytes(b"".join(pack_record(pack_example(example)) for example in examples))
+    done = shell("shoal convert a.tfrecord b.parquet", tmp_path)
+    assert done.returncode == 1
+    assert b"field 'n'" in done.stderr
+    assert b"Traceback" not in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["a.tfrecord"]
+
+
+def test_files_of_a_folder_are_decoded_like_fields_of_a_tar(tmp_path: Path) -> None:
+    write(tmp_path / "a.tar", SAMPLES)
+    line = "shoal convert a.tar in/ && shoal convert --decode in/ b.parquet && shoal convert --decode a.tar c.parquet"
+    assert shell(line, tmp_path).returncode == 0
+    assert pq.read_table(tmp_path / "b.parquet").equals(pq.read_table(tmp_path / "c.parquet"))
+
+
 def test_two_columns_of_one_name_are_refused() -> None:
     with pytest.raises(EncodeError, match="two fields would have this name"):
         as_tar({"__key__": "a", "x/y": b"1", "x.y": b"2"})
@@ -331,6 +348,17 @@ def test_standard_streams_carry_samples(tmp_path: Path) -> None:
     done = shell(f"set -o pipefail; {line}", tmp_path)
     assert done.returncode == 0, done.stderr
     assert members(tmp_path / "b.tar") == members(tmp_path / "a.tar")
+
+
+@pytest.mark.parametrize("kind", ["tar", "parquet", "arrow", "tfrecord"])
+def test_a_pipe_takes_samples_from_those_who_trust_it(tmp_path: Path, kind: str) -> None:
+    write(tmp_path / "a.tar", SAMPLES)
+    assert shell(f"shoal convert a.tar 'pipe:cat > b' --to {kind}", tmp_path).returncode != 0
+    assert not (tmp_path / "b").exists()
+    line = f"shoal convert --trust a.tar 'pipe:cat > b' --to {kind} && shoal convert --from {kind} b c.tar"
+    done = shell(line, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert members(tmp_path / "c.tar") == members(tmp_path / "a.tar")
 
 
 def test_a_column_may_hold_the_keys(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -420,7 +421,6 @@ def run_index(job: dict[str, Any], index: int, folder: Path) -> bytes:
 
 
 def test_a_job_of_kubernetes_does_the_same(tmp_path: Path) -> None:
-    yaml = pytest.importorskip("yaml")
     line = (
         "shoal run --shards '{0000..0999}' -p 16 --retries 3 --print-kubernetes --image registry.io/me/ocr:1.2"
         " --namespace books --cpu 500m --memory 8Gi --name ocr -- printf '%s|' a-{}.tar '$(HOSTNAME)' \"it's\" {}{} ''"
@@ -444,7 +444,6 @@ WORDS = st.text(st.sampled_from("$(){}'\"\\ab \n*~#`;|-é😀"), max_size=12)
 def test_words_of_any_kind_arrive_as_they_were(
     tmp_path_factory: pytest.TempPathFactory, words: list[str], shards: list[str]
 ) -> None:
-    yaml = pytest.importorskip("yaml")
     job = Job.of(["printf", "%s\\0", "{}", *words])
     made = manifest(job, shards, Pod("busybox", "x"), workers=1, retries=0)
     read = yaml.safe_load(to_yaml(made))
@@ -459,7 +458,6 @@ PLAIN = st.text() | st.integers() | st.booleans() | st.none()
 
 @given(st.recursive(PLAIN, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_yaml_is_read_back_as_it_was(value: Any) -> None:
-    yaml = pytest.importorskip("yaml")
     assert yaml.safe_load(to_yaml(value)) == value
 
 

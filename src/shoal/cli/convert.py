@@ -57,7 +57,7 @@ def command(inputs: tuple[str, ...], output: str, **options: Any) -> None:
     reading = Reading(kinds[0], inputs, options["key"], trust=options["trust"])
     schema = reading.schema() if target in ("parquet", "arrow") and not options["decode"] else None
     fields = tuple(options["fields"].replace(",", " ").split())
-    writing = Writing(target, fields, decode=options["decode"], overwrite=options["overwrite"], schema=schema)
+    writing = Writing(target, fields, options["decode"], options["overwrite"], schema, options["trust"])
     with Rolling(output, writing.begin, Limits(options["maxcount"], options["maxsize"])) as files:
         for sample in watched(writing.treated(reading.samples(left_out)), "converted"):
             files.write(sample)

@@ -119,7 +119,7 @@ def is_sound(field: str) -> bool:
 
 
 def _value(key: str, name: str, value: Any) -> Any:
-    kind = extension(name)
+    kind, value = extension(name), content(value)
     if not isinstance(value, bytes) or name == "__key__":
         return value
     if is_picture(name) or is_sound(name):

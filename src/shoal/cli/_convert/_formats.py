@@ -13,7 +13,7 @@ from shoal.cli._convert._fields import as_tar, as_values, single_values
 from shoal.cli._convert._writer import Writer
 from shoal.cli._kinds import kind_of, source_of
 from shoal.cli._samples import inputs_of, read_samples, written
-from shoal.files import expand, local_path
+from shoal.files import expand, local_path, open_write
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,13 +83,14 @@ class Writing:
     overwrite: bool = False
     schema: Any = None
     """Columns as they were in another table."""
+    trust: bool = False
 
     def begin(self, url: str) -> Writer:
         """Begin a file, or a folder."""
         if self.kind == "tar":
             from shoal.shards import TarWriter
 
-            return _Tar(TarWriter(url, keep_meta=True))
+            return _Tar(TarWriter(url, keep_meta=True, trust=self.trust))
         if self.kind == "folder":
             from shoal.cli._convert._folder import FolderWriter
 
@@ -98,11 +99,12 @@ class Writing:
             from shoal.cli._convert._records import RecordWriter
 
             require("google_crc32c", "writing TFRecord files")
-            return RecordWriter(url)
+            return RecordWriter(url, trust=self.trust)
         require("pyarrow", f"writing {self.kind.title()} files")
         from shoal.cli._convert._tables import TableWriter
 
-        return TableWriter(url, parquet=self.kind == "parquet", schema=self.schema, fields=self.fields)
+        target = open_write(url, trust=self.trust)
+        return TableWriter(target, parquet=self.kind == "parquet", schema=self.schema, fields=self.fields)
 
     def treated(self, samples: Iterable[Sample]) -> Iterator[Sample]:
         """Leave out what is not wanted, and decode what should be."""

@@ -20,8 +20,8 @@ __all__ = ["RecordWriter"]
 class RecordWriter:
     """Writes one file, compressed if its name ends in ``.gz``."""
 
-    def __init__(self, url: str) -> None:
-        self._target = open_write(url)
+    def __init__(self, url: str, *, trust: bool = False) -> None:
+        self._target = open_write(url, trust=trust)
         # Without a name and a time in its header: the same samples give the same bytes.
         compressed = url.lower().endswith(".gz")
         self._gzip = gzip.GzipFile("", "wb", fileobj=cast("BinaryIO", self._target), mtime=0) if compressed else None

@@ -17,23 +17,26 @@ import pyarrow.parquet as pq
 from shoal.abc import Sample
 from shoal.cli._convert._fields import SETTLING, SETTLING_BYTES, content, is_sound, size_of
 from shoal.errors import EncodeError
-from shoal.files import Target, open_write
+from shoal.files import Target
 from shoal.shards import FileField
 from shoal.shards.codecs import is_picture
 
 __all__ = ["TableWriter"]
 
 _KEY = "__key__"
+#: What pyarrow raises about values that it cannot take.
+_UNFIT = (pa.ArrowException, TypeError, ValueError, OverflowError)
 _FILE = pa.struct({"bytes": pa.binary(), "path": pa.string()})
 
 
 class TableWriter:
     """Writes one Parquet file, or one Arrow stream, which is what ``datasets`` keeps."""
 
-    def __init__(self, url: str, *, parquet: bool, schema: pa.Schema | None = None, fields: Sequence[str] = ()) -> None:
-        self._url, self._parquet, self._fields = url, parquet, tuple(fields)
+    def __init__(
+        self, target: Target, *, parquet: bool, schema: pa.Schema | None = None, fields: Sequence[str] = ()
+    ) -> None:
+        self._target, self._parquet, self._fields = target, parquet, tuple(fields)
         self._schema = None if schema is None else _described(_chosen(schema, self._fields))
-        self._target = open_write(url)
         self._writer: Any = None
         self._rows: list[Sample] = []
         self._size = 0
@@ -80,7 +83,7 @@ class TableWriter:
 
 def _schema_of(rows: Sequence[Sample], fields: Sequence[str]) -> pa.Schema:
     names = fields or sorted({name for sample in rows for name in sample} - {_KEY})
-    columns = {name: _type([sample[name] for sample in rows if sample.get(name) is not None]) for name in names}
+    columns = {name: _type(name, [row[name] for row in rows if row.get(name) is not None]) for name in names}
     return pa.schema({_KEY: pa.string(), **columns})
 
 
@@ -88,25 +91,32 @@ def _chosen(schema: pa.Schema, fields: Sequence[str]) -> pa.Schema:
     return pa.schema([field for field in schema if not fields or field.name in fields], schema.metadata)
 
 
-def _type(values: Sequence[Any]) -> pa.DataType:
+def _type(name: str, values: Sequence[Any]) -> pa.DataType:
+    """Find the type of a column by its first values; one without any holds bytes."""
     first = content(values[0]) if values else b""
-    if isinstance(values[0] if values else b"", dict) and isinstance(first, bytes):
-        return _FILE
     if isinstance(first, bytes):
-        return pa.binary()
+        return _FILE if values and isinstance(values[0], dict) else pa.binary()
     if not isinstance(first, np.ndarray):
-        return pa.array(values).type
+        return _inferred(name, values)
     kind = pa.from_numpy_dtype(first.dtype)
     for _ in range(max(first.ndim, 1)):
         kind = pa.list_(kind)
     return kind
 
 
+def _inferred(name: str, values: Sequence[Any]) -> pa.DataType:
+    try:
+        return pa.array(values).type
+    except _UNFIT as error:
+        kinds = ", ".join(sorted({type(value).__name__ for value in values}))
+        raise EncodeError(f"values of {kinds} make no column: {error}", field=name) from error
+
+
 def _column(field: pa.Field, rows: Sequence[Sample]) -> pa.Array:
     values = [_cell(sample.get(field.name), field.type) for sample in rows]
     try:
         return pa.array(values, field.type)
-    except (pa.ArrowException, UnicodeError, TypeError, ValueError, OverflowError) as error:
+    except _UNFIT as error:
         wrong = next((place for place, value in enumerate(values) if not _fits(value, field.type)), 0)
         text = f"its column holds {field.type}, and this value does not fit: {error}"
         raise EncodeError(text, key=rows[wrong][_KEY], field=field.name) from error
@@ -115,7 +125,7 @@ def _column(field: pa.Field, rows: Sequence[Sample]) -> pa.Array:
 def _fits(value: Any, kind: pa.DataType) -> bool:
     try:
         pa.array([value], kind)
-    except (pa.ArrowException, UnicodeError, TypeError, ValueError, OverflowError):
+    except _UNFIT:
         return False
     return True
 

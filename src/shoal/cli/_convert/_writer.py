@@ -71,13 +71,10 @@ class Rolling:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        writer, self._writer = self._writer, None
-        if writer is None:
-            return
         if kind is None:
-            writer.close()
-        else:
-            writer.abort()
+            self._finish()
+        elif self._writer is not None:
+            self._writer.abort()
 
     def write(self, sample: Sample) -> None:
         """Append a sample, to a new file if the current one is full."""
@@ -95,9 +92,12 @@ class Rolling:
         self.urls.append(url)
 
     def _finish(self) -> None:
-        writer, self._writer = self._writer, None
-        assert writer is not None
-        writer.close()
+        assert self._writer is not None
+        try:
+            self._writer.close()
+        except BaseException:
+            self._writer.abort()
+            raise
 
 
 def is_pattern(url: str) -> bool:

@@ -22,10 +22,11 @@ Started: TypeAlias = "Callable[[subprocess.Popen[bytes]], object]"
 
 #: Becomes the command, after it has asked the system to be ended when its parent is (PR_SET_PDEATHSIG is 1). A function
 #: called between fork and exec could do it, too, but not in a process that has threads. Python ignores SIGPIPE,
-#: and whoever starts us in the background may ignore SIGINT; what it becomes must not.
+#: and workers of engines and whoever runs in the background may block or ignore SIGINT; what it becomes must not.
 _LEASH = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+signal.pthread_sigmask(signal.SIG_SETMASK, ())
 for number in (signal.SIGPIPE, signal.SIGINT):
     signal.signal(number, signal.SIG_DFL)
 if os.getppid() != int(sys.argv[1]):
