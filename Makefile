@@ -4,6 +4,7 @@
 # make soak    the tests that draw their examples, with thousands of them: an hour or so
 # make bench   benchmarks against peers, in one run
 # make bench-tables  the same for tables, engines and exports
+# make bench-tools   the same for the tar tools
 # make env     .venv with all engines and frameworks that live together
 
 PYTHON ?= python3
@@ -20,7 +21,9 @@ BENCH_INSTALL := $(BENCH)/bin/python -m pip install --quiet --disable-pip-versio
 
 MODIN := $(HOME)/.cache/shoal-bench/modin-$(shell cat benchmarks/modin.txt | sha256sum | cut -c 1-12)
 
-.PHONY: env demo test check soak bench bench-tables clean
+TARPROC := $(HOME)/.cache/shoal-bench/tarproc-$(shell cat benchmarks/tarproc.txt | sha256sum | cut -c 1-12)
+
+.PHONY: env demo test check soak bench bench-tables bench-tools clean
 
 env: .venv/all.done
 
@@ -81,6 +84,15 @@ $(MODIN)/modin.done:
 
 bench-tables: .venv/all.done $(MODIN)/modin.done
 	$(BIN)/python -m benchmarks.tables --modin $(MODIN)
+
+$(TARPROC)/tarproc.done:
+	@echo "Setting up $(TARPROC) with tarproc"
+	$(PYTHON) -m venv $(TARPROC)
+	$(TARPROC)/bin/python -m pip install --quiet --disable-pip-version-check --requirement benchmarks/tarproc.txt
+	@touch $@
+
+bench-tools: .venv/all.done $(TARPROC)/tarproc.done
+	$(BIN)/python -m benchmarks.tar_tools --tarproc $(TARPROC)
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .hypothesis build dist
