@@ -6,12 +6,15 @@ Whole commands are measured, with the time that they take to start.
 from __future__ import annotations
 
 import argparse
+import os
+import platform
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from datetime import date
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -87,14 +90,19 @@ def _run(line: str, folder: Path) -> float:
 
 
 def main() -> None:
-    """Print the tables."""
+    """Print the tables, and keep them in benchmarks/RESULTS-tools.md if nothing is left out."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tarproc", help="an environment that has tarproc 0.0.6")
     parser.add_argument("--small", type=int, default=SMALL, help="how many small samples")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     given = parser.parse_args()
+    machine = f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()}"
+    parts = [f"# Results: tar tools\n\n`make bench-tools` on {date.today():%Y-%m-%d}: {machine}.\n"]
     for part in run(given.tarproc, given.small, given.rounds):
         print(part, flush=True)
+        parts.append(part)
+    if given.tarproc is not None and (given.small, given.rounds) == (SMALL, ROUNDS):
+        Path(__file__).with_name("RESULTS-tools.md").write_text("\n".join(parts))
 
 
 if __name__ == "__main__":
