@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,7 +32,19 @@ def peak_memory(command: Sequence[str], samples: int, output: Path) -> int:
         process = subprocess.Popen(command, stdin=source.stdout, stdout=file, env=environment())
         assert source.stdout is not None
         source.stdout.close()
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
+        peak = 0
+        while process.poll() is None:
+            peak = max(peak, _high_water(process.pid))
+            time.sleep(0.02)
         assert (source.wait(), process.returncode) == (0, 0)
-    return usage.ru_maxrss * 1024
+    assert peak, "nothing was seen of the command while it ran"
+    return peak
+
+
+def _high_water(pid: int) -> int:
+    """Read the most memory that a process has had since it became what it is; not that of the one it was forked from."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), 0)
