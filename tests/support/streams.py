@@ -42,7 +42,7 @@ def peak_memory(command: Sequence[str], samples: int, output: Path) -> int:
 
 
 def _high_water(pid: int) -> int:
-    """Read the most memory that a process has had since it became what it is; the one it was forked from had its own."""
+    """Read the most memory that a process has had since it became what it is, after the fork."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
