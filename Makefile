@@ -76,20 +76,14 @@ $(BENCH)/shoal.done: $(BENCH)/peers.done pyproject.toml Makefile
 bench: $(BENCH)/shoal.done
 	$(BENCH)/bin/python -m benchmarks.run
 
-$(MODIN)/modin.done:
-	@echo "Setting up $(MODIN) with Modin"
-	$(PYTHON) -m venv $(MODIN)
-	$(MODIN)/bin/python -m pip install --quiet --disable-pip-version-check --requirement benchmarks/modin.txt
+$(MODIN)/modin.done $(TARPROC)/tarproc.done:
+	@echo "Setting up $(@D)"
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --requirement benchmarks/$(basename $(@F)).txt
 	@touch $@
 
 bench-tables: .venv/all.done $(MODIN)/modin.done
 	$(BIN)/python -m benchmarks.tables --modin $(MODIN)
-
-$(TARPROC)/tarproc.done:
-	@echo "Setting up $(TARPROC) with tarproc"
-	$(PYTHON) -m venv $(TARPROC)
-	$(TARPROC)/bin/python -m pip install --quiet --disable-pip-version-check --requirement benchmarks/tarproc.txt
-	@touch $@
 
 bench-tools: .venv/all.done $(TARPROC)/tarproc.done
 	$(BIN)/python -m benchmarks.tar_tools --tarproc $(TARPROC)

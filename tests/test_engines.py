@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import psutil
 import pytest
 
 import shoal
@@ -23,7 +26,7 @@ from shoal.engines.local._hands import Gauge
 from shoal.engines.local._shelf import Shelf
 from shoal.errors import PlanError, StateError, WorkerDiedError
 from shoal.testing import EngineSuite
-from support.engine import by_value, held, held_again, run_script
+from support.engine import by_value, held, held_again, run_script, wait_until
 
 
 class TestLocalProcesses(EngineSuite):
@@ -226,6 +229,17 @@ def test_a_program_ends_while_tasks_are_under_way() -> None:
         """
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "leaving\n", "")
+
+
+def test_a_dask_cluster_ends_with_the_program_that_started_it() -> None:
+    program = "import shoal, time; shoal.init('dask', workers=2); print('begun', flush=True); time.sleep(600)"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"begun\n"
+        cluster = psutil.Process(process.pid).children(recursive=True)
+        process.kill()
+    assert len(cluster) >= 5  # a scheduler, and two workers with a nanny each
+    assert wait_until(lambda: not any(part.is_running() for part in cluster), 60)
 
 
 def test_room_on_a_shelf_comes_back() -> None:

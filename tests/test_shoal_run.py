@@ -23,7 +23,7 @@ from shoal.cli._jobs._agenda import Agenda
 from shoal.cli._jobs._job import Job
 from shoal.cli._jobs._kubernetes import Pod, manifest
 from shoal.cli._jobs._state import State
-from shoal.cli._jobs._yaml import to_yaml
+from shoal.cli._yaml import to_yaml
 from shoal.errors import PlanError
 from shoal.readers import read_tar
 from shoal.shards import TarWriter

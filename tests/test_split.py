@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shoal
-from shoal.engines._parts import cut, rebatched
+from shoal.engines._batch_parts import cut, rebatched
 from shoal.errors import PlanError, StallWarning, StateError
 from support.engine import by_value, held, held_again, numbers, wait_until
 

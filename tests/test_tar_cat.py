@@ -160,7 +160,6 @@ def test_a_file_appears_when_it_is_complete(folder: Path) -> None:
         ("tarcat -c many t1.tar", 2, "'many' is not a number"),
         ("tarcat 't1.tar#3,1'", 2, "the last comes before the first"),
         ("tarcat --no-such-option", 2, "No such option"),
-        ("tarcat t1.tar t1.tar -c 3 | tarcat - t1.tar#2 -o x.tar", 1, "the same key twice in a row"),
     ],
 )
 def test_mistakes_are_told_in_a_line(folder: Path, line: str, status: int, words: str) -> None:
@@ -168,6 +167,15 @@ def test_mistakes_are_told_in_a_line(folder: Path, line: str, status: int, words
     assert done.returncode == status
     assert words in done.stderr.decode().splitlines()[-1]
     assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("first", ["t1.tar", "-"])
+def test_equal_keys_at_a_border_are_told_apart(folder: Path, first: str) -> None:
+    done = shell(f"cat t1.tar | tarcat {first} 't1.tar#2' 't1.tar#2' t2.tar", folder)
+    assert done.stderr == b"tarcat: 2 samples had the key of the one before them and got another: 'c' is now 'c-1'\n"
+    read, (_, _, third) = samples_of(done.stdout), samples_of((folder / "t1.tar").read_bytes())
+    assert [key for key, _ in read] == ["a", "b", "c", "c-1", "c-2", "d", "e", "f"]
+    assert read[3][1] == read[4][1] == third[1]
 
 
 def test_nothing_is_written_to_a_terminal(folder: Path) -> None:

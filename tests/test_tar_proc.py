@@ -57,6 +57,40 @@ def test_samples_without_files_are_left_out(tmp_path: Path) -> None:
     assert [key for key, _ in found] == ["001", "003", "005", "007", "009", "011"]
 
 
+@pytest.mark.parametrize(
+    ("mode", "text", "expected"),
+    [
+        ("lines", b"one\ntwo\n\nlast", [("0", b"one\n"), ("1", b"two\n"), ("2", b"\n"), ("3", b"last")]),
+        ("pages", b"a\nb\n\f\n\f\nc", [("0", b"a\nb\n"), ("1", b""), ("2", b"c")]),
+        ("keys", b"cat\n\nfolder/dog\r\n", [("cat", None), ("folder/dog", None)]),
+    ],
+)
+def test_texts_are_samples_too(tmp_path: Path, mode: str, text: bytes, expected: list[tuple[str, object]]) -> None:
+    (tmp_path / "in.txt").write_bytes(text)
+    done = shell(f"tarproc --mode {mode} -c 'ls sample.* > sample.ls' in.txt", tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = [(key, fields.get("txt")) for key, fields in samples_of(done.stdout)]
+    assert found == expected
+
+
+def test_texts_of_several_files_are_numbered_through(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.txt").write_text(f"{name}1\n{name}2\n")
+    done = shell("tarproc --mode lines -c true a.txt b.txt", tmp_path)
+    assert [(key, fields["txt"]) for key, fields in samples_of(done.stdout)] == [
+        ("0", b"a1\n"),
+        ("1", b"a2\n"),
+        ("2", b"b1\n"),
+        ("3", b"b2\n"),
+    ]
+
+
+def test_a_line_that_cannot_be_a_key_is_named(tmp_path: Path) -> None:
+    done = shell("printf 'a\nb.c\n' | tarproc --mode keys -c 'touch sample.txt'", tmp_path)
+    assert done.returncode == 1
+    assert b"line 2 cannot be a key" in done.stderr
+
+
 def test_the_key_is_in_a_file_and_may_be_changed(tmp_path: Path) -> None:
     found = processed("""-c 'cat sample.__source__ > sample.src; sed -i s/^/set-/ sample.__key__'""", tmp_path)
     assert found[0] == ("set-000", {"txt": b"number 0", "src": b"in.tar"})

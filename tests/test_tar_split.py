@@ -83,6 +83,12 @@ def test_shards_have_the_names_and_sizes_that_were_asked_for(folder: Path, line:
     assert [sample for samples in shards.values() for sample in samples] == SAMPLES[: sum(expected.values())]
 
 
+def test_equal_keys_at_a_border_are_told_apart(folder: Path) -> None:
+    shards = split("tarsplit -n 3 -o out 'in.tar#0,1' 'in.tar#1' 'in.tar#2'", folder)
+    (first, second, third), (key, fields) = SAMPLES[:3], SAMPLES[1]
+    assert shards == {"out-000000.tar": [first, second, (f"{key}-1", fields)], "out-000001.tar": [third]}
+
+
 def test_a_folder_becomes_shards(tmp_path: Path) -> None:
     """The line as it is written, with a size for few files; whoever makes the tar is told when it is enough."""
     for number in range(400):

@@ -9,10 +9,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+
+from shoal.errors import PlanError
 
 __all__ = [
     "Batch",
@@ -62,6 +65,30 @@ class Shard:
     start: int = 0
     stop: int | None = None
     step: int = 1
+
+    def numbers(self, total: int) -> range:
+        """Say which samples these are of ``total`` that there are.
+
+        >>> list(Shard("a.tar", 1, 6, 2).numbers(4))
+        [1, 3]
+        """
+        return range(self.start, total if self.stop is None else min(self.stop, total), self.step)
+
+    def split(self, parts: int, length: int | None) -> list[Shard]:
+        """Cut it into ranges, if its length is known; else deal its samples out in turn.
+
+        >>> [(part.start, part.stop) for part in Shard("a.tar").split(2, 5)]
+        [(0, 2), (2, 5)]
+        >>> Shard("a.tar").split(2, None)[1]
+        Shard(url='a.tar', start=1, stop=None, step=2)
+        """
+        if parts < 1:
+            raise PlanError(f"a shard is split into at least 1 part, not {parts}")
+        if length is None:
+            starts = (self.start + part * self.step for part in range(parts))
+            return [Shard(self.url, start, self.stop, self.step * parts) for start in starts]
+        cuts = [self.start + length * part // parts * self.step for part in range(parts + 1)]
+        return [Shard(self.url, low, high, self.step) for low, high in pairwise(cuts)]
 
 
 class Picks(NamedTuple):

@@ -6,16 +6,17 @@ from collections.abc import Sequence
 
 from shoal.abc import Source
 from shoal.errors import PlanError
-from shoal.files import expand
+from shoal.files import SHARD_SUFFIXES, expand
 from shoal.sources import TFRECORD_SUFFIXES, ArrowSource, ParquetSource, TarSource, TFRecordSource
 
-__all__ = ["data_files", "kind_of", "source_of"]
+__all__ = ["SUFFIXES", "data_files", "kind_of", "source_of"]
 
 _PACKED = ("", ".gz", ".bz2", ".xz", ".zst")
-_SUFFIXES = {
-    "tar": (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst", ".tzst"),
-    "parquet": (".parquet",),
-    "arrow": (".arrow", ".arrows", ".feather", ".ipc"),
+#: How names of files of each kind end.
+SUFFIXES = {
+    "tar": SHARD_SUFFIXES,
+    "parquet": ParquetSource.suffixes,
+    "arrow": ArrowSource.suffixes,
     "tfrecord": TFRECORD_SUFFIXES,
     "csv": tuple(f".{name}{end}" for name in ("csv", "tsv") for end in _PACKED),
     "json": tuple(f".{name}{end}" for name in ("json", "jsonl", "ndjson") for end in _PACKED),
@@ -33,16 +34,16 @@ def kind_of(url: str) -> str:
     name = url.lower()
     if name.startswith(("http://", "https://")):
         name = name.partition("?")[0]
-    found = next((kind for kind, ends in _SUFFIXES.items() if name.endswith(ends)), None)
+    found = next((kind for kind, ends in SUFFIXES.items() if name.endswith(ends)), None)
     if found is None:
-        known = ", ".join(ends[0] for ends in _SUFFIXES.values())
+        known = ", ".join(ends[0] for ends in SUFFIXES.values())
         raise PlanError(f"the name {url} does not tell what kind of data it is; known are {known}")
     return found
 
 
 def data_files(urls: Sequence[str]) -> list[str]:
     """List the files that arguments stand for: braces, globs and folders are expanded, none is standard input."""
-    suffixes = [end for ends in _SUFFIXES.values() for end in ends]
+    suffixes = [end for ends in SUFFIXES.values() for end in ends]
     return expand(urls or ["-"], suffixes=suffixes)
 
 

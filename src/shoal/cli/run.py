@@ -118,7 +118,7 @@ def _lines(path: str) -> list[str]:
 
 def _print_manifest(job: Job, shards: Sequence[str], options: _Options) -> None:
     from shoal.cli._jobs._kubernetes import Pod, manifest
-    from shoal.cli._jobs._yaml import to_yaml
+    from shoal.cli._yaml import to_yaml
 
     name = options.name or f"shoal-{re.sub('[^a-z0-9]+', '-', job.name.lower())}".strip("-")
     pod = Pod(options.image, name, options.namespace, options.cpu, options.memory)

@@ -56,7 +56,7 @@ class ShardsSource(Source):
     def open(self, shard: Shard, start: int = 0) -> Iterator[Block]:
         """Yield the rows of a shard."""
         rows, number = self._rows(shard), _number(shard)
-        wanted = range(shard.start, len(rows) if shard.stop is None else shard.stop, shard.step)[start:]
+        wanted = shard.numbers(len(rows))[start:]
         for at in range(0, len(wanted), _BLOCK):
             yield Block([_sample(rows[row], number, row) for row in wanted[at : at + _BLOCK]], (shard,))
 
@@ -64,8 +64,7 @@ class ShardsSource(Source):
         """Count the rows of a shard."""
         if self._lengths is None:
             self._lengths = self._shards._then(_count)._gathered("count")
-        stop = self._lengths[_number(shard)]
-        return len(range(shard.start, stop if shard.stop is None else min(shard.stop, stop), shard.step))
+        return len(shard.numbers(self._lengths[_number(shard)]))
 
     def take(self, shard: Shard, indices: Sequence[int]) -> list[Sample]:
         """Pick rows of a shard."""

@@ -8,14 +8,14 @@ from shoal._lazy import attach
 
 if TYPE_CHECKING:
     from shoal.engines._current import Session, current, engine, init, native, shutdown
-    from shoal.engines._split import Split, split
+    from shoal.engines._shares import Share, split
 
-__all__ = ["Session", "Split", "current", "engine", "init", "native", "shutdown", "split"]
+__all__ = ["Session", "Share", "current", "engine", "init", "native", "shutdown", "split"]
 
 __getattr__, __dir__ = attach(
     __name__,
     {
         "_current": ("Session", "current", "engine", "init", "native", "shutdown"),
-        "_split": ("Split", "split"),
+        "_shares": ("Share", "split"),
     },
 )

@@ -33,6 +33,18 @@ __all__ = ["DaskEngine", "DaskHandle"]
 #: Bytes of a function that go with each task that uses it.
 _SMALL = 2**16
 _LOOPBACK = ("127.0.0.1", "localhost", "::1", None)
+#: What the processes of a cluster run to end with the program that started it, however that ends.
+_END_WITH = """
+import os, threading, time
+
+def dask_setup(server):
+    threading.Thread(target=watch, daemon=True).start()
+
+def watch():
+    while os.getppid() == {parent}:
+        time.sleep(0.5)
+    os._exit(1)
+"""
 
 
 class DaskHandle(Handle):
@@ -162,9 +174,11 @@ def _own_cluster(workers: int, memory: int | None, options: dict[str, Any]) -> A
     """Start a cluster on this machine. Its processes are fresh interpreters: a script needs no guard around it."""
     limit = {} if memory is None else {"memory_limit": memory // workers}
     path = os.pathsep.join(entry for entry in sys.path if isinstance(entry, str))
-    each = {**limit, "env": {"PYTHONPATH": path}, **options.pop("worker_kwargs", {})}
-    made = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None, "worker_kwargs": each}
-    return SubprocessCluster(**{**made, **options})
+    watch = _END_WITH.format(parent=os.getpid())
+    each = {**limit, "env": {"PYTHONPATH": path}, "preload_nanny": [watch], **options.pop("worker_kwargs", {})}
+    first = {"preload": [watch], **options.pop("scheduler_kwargs", {})}
+    made = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None}
+    return SubprocessCluster(**{**made, "scheduler_kwargs": first, "worker_kwargs": each, **options})
 
 
 def _current_client() -> Client | None:

@@ -6,7 +6,6 @@ It is the same on every engine. What an engine does is to start a process for ea
 from __future__ import annotations
 
 import queue
-import socket
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -23,7 +22,7 @@ from shoal.engines._member import Call
 from shoal.engines._message import Loose, Message, joined, pack, unpack
 from shoal.engines._pickling import shipped
 from shoal.engines._task import Caught
-from shoal.engines._wire import Kind, Lost, Wire, new_token
+from shoal.engines._wire import Door, Kind, Lost, Wire
 from shoal.errors import PlanError, ShoalError, StateError, WorkerDiedError
 
 __all__ = ["RunningGang", "Squad"]
@@ -138,18 +137,16 @@ class _Attempt:
         self, squad: Squad, call: Call, reports: SimpleQueue[tuple[int, Any] | None], closing: threading.Event
     ) -> None:
         self._squad, self._reports, self._closing = squad, reports, closing
-        self._token = new_token()
-        self._listener = socket.create_server((squad.host, 0), backlog=call.size)
-        self._call = replace(call, address=self._listener.getsockname()[:2], token=self._token)
         self._news: SimpleQueue[_News] = SimpleQueue()
         self._wires: dict[int, Wire] = {}
         self._brought: dict[int, bytearray] = {}
         self._results: dict[int, Any] = {}
         self._over = False
+        self._door = Door(squad.host, call.size, self._attend)
+        self._call = replace(call, address=self._door.address, token=self._door.token)
 
     def results(self) -> list[Any]:
         """Start the members, and wait until all have returned."""
-        threading.Thread(target=self._welcome, name="shoal-gang-door", daemon=True).start()
         self._squad.start(self._call)
         late = time.monotonic() + _MUSTER
         while len(self._results) < self._call.size:
@@ -163,9 +160,7 @@ class _Attempt:
     def close(self) -> None:
         """End everybody, and leave nothing open."""
         self._over = True
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes up who waits at the door
-        self._listener.close()
+        self._door.close()
         for wire in list(self._wires.values()):
             wire.close()
         self._squad.stop()
@@ -243,18 +238,7 @@ class _Attempt:
             have = f"{len(self._wires)} of {self._call.size} workers came within {_MUSTER:g} seconds"
             raise ShoalError(f"{self._call.name}: only {have}")
 
-    def _welcome(self) -> None:
-        while not self._over:
-            try:
-                end, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._attend, args=(end,), name="shoal-gang-member", daemon=True).start()
-
-    def _attend(self, end: socket.socket) -> None:
-        wire = Wire.accepted(end, self._token)
-        if wire is None:
-            return
+    def _attend(self, wire: Wire) -> None:
         rank: int | None = None
         try:
             rank = int(wire.value(Kind.JOIN))

@@ -5,21 +5,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
-from uuid import uuid4
 
 import pyarrow as pa
-from pyspark import InheritableThread, SparkContext, StorageLevel
+from pyspark import SparkContext, StorageLevel
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from shoal import settings
-from shoal.abc import EngineInfo, Handle, Resources, WorkerInfo, dealt
+from shoal.abc import EngineInfo, Handle, Resources, WorkerInfo
 from shoal.engines._checks import check_gang, checked, named
 from shoal.engines._cluster import ClusterEngine
 from shoal.engines._gang import Squad
-from shoal.engines._member import Call, leave, serve
 from shoal.engines._message import joined, pack
 from shoal.engines._native import as_table, schema_of
+from shoal.engines._pyspark_squad import SparkSquad
 from shoal.engines._task import Split, Task, opened
 from shoal.errors import WorkerDiedError
 
@@ -27,7 +26,6 @@ __all__ = ["SparkEngine", "SparkHandle"]
 
 #: A task whose Python worker dies is tried so often. Spark's own local mode would try it once.
 _ATTEMPTS = 4
-_PATIENCE = 20.0  # seconds
 
 
 class SparkHandle(Handle):
@@ -119,7 +117,7 @@ class SparkEngine(ClusterEngine):
         gpus = float(conf.get("spark.executor.resource.gpu.amount", "0"))
         check_gang(size, each, Resources(self.context.defaultParallelism, gpus))
         rdd = None if shards is None else checked(SparkHandle, [shards])[0].rdd
-        return _SparkSquad(self.context, rdd, 0 if shards is None else len(shards))
+        return SparkSquad(self.context, rdd, 0 if shards is None else len(shards))
 
     def _kept(self, rdd: Any, count: int) -> SparkHandle:
         return SparkHandle(rdd.persist(StorageLevel.MEMORY_AND_DISK), count)
@@ -132,58 +130,6 @@ class SparkEngine(ClusterEngine):
             if "SparkException" in str(error) and "Python worker exited" in str(error):
                 raise WorkerDiedError("workers died of a task, more often than Spark tries again") from error
             raise
-
-
-class _SparkSquad(Squad):
-    """Members as the tasks of a barrier stage, which Spark starts together or not at all."""
-
-    def __init__(self, context: SparkContext, rdd: Any, count: int) -> None:
-        self._context, self._rdd, self._count = context, rdd, count
-        self._job: InheritableThread | None = None
-        self._group, self._error = "", ""
-
-    def start(self, call: Call) -> None:
-        """Begin the stage; a thread waits for its end."""
-        self._group, self._error = f"shoal-gang-{uuid4()}", ""
-        rows = self._context.parallelize(range(call.size), call.size) if self._rdd is None else self._dealt(call.size)
-        stage = rows.barrier().mapPartitionsWithIndex(_server(call, self._rdd is not None))
-        self._job = InheritableThread(target=self._run, args=(stage, call.name), daemon=True)
-        self._job.start()
-
-    def missing(self) -> str | None:
-        """Tell what Spark says of the stage."""
-        return self._error or None
-
-    def stop(self) -> None:
-        """Cancel the stage."""
-        self._context.cancelJobGroup(self._group)
-        if self._job is not None:
-            self._job.join(_PATIENCE)
-
-    def _run(self, stage: Any, name: str) -> None:
-        self._context.setJobGroup(self._group, name, interruptOnCancel=True)
-        try:
-            stage.collect()
-        except Exception as error:  # whatever Spark says, in Java's words
-            self._error = f"Spark ended the stage: {str(error).strip().splitlines()[0]}"
-
-    def _dealt(self, size: int) -> Any:
-        """Bring the shards of each member into one partition."""
-        owner = {number: rank for rank, mine in enumerate(dealt(self._count, size)) for number in mine}
-        return self._rdd.mapPartitionsWithIndex(_owned(owner)).partitionBy(size, _itself)
-
-
-def _owned(owner: dict[int, int]) -> Callable[[int, Iterator[Any]], Iterator[tuple[int, tuple[int, bytes]]]]:
-    return lambda number, messages: ((owner[number], (number, bytes(message))) for message in messages)
-
-
-def _server(call: Call, has_shards: bool) -> Callable[[int, Iterator[Any]], Iterator[Any]]:
-    def be_member(rank: int, rows: Iterator[Any]) -> Iterator[Any]:
-        pieces = sorted((row[1] for row in rows), key=_first) if has_shards else []
-        serve(call, rank, [message for _, message in pieces], leave)
-        return iter(())
-
-    return be_member
 
 
 def _built(address: str | None, workers: int, memory: int | None, options: dict[str, Any]) -> SparkSession:

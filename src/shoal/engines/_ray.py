@@ -7,32 +7,25 @@ from typing import Any
 
 import ray
 import ray.data
-from ray.util.placement_group import placement_group, remove_placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from shoal.abc import EngineInfo, Handle, Resources, Step, Stream, WorkerInfo, dealt
+from shoal.abc import EngineInfo, Handle, Resources, Step, Stream, WorkerInfo
 from shoal.engines._checks import check_gang, checked, named
 from shoal.engines._cluster import ClusterEngine
 from shoal.engines._exchange import cut, groups_of, regrouped
 from shoal.engines._gang import Squad
-from shoal.engines._member import Call, leave, serve
 from shoal.engines._message import Loose, as_array
 from shoal.engines._native import as_table
 from shoal.engines._ray_actor import RayActor
 from shoal.engines._ray_data import flowing
+from shoal.engines._ray_squad import RaySquad
 from shoal.engines._task import Split, Task, opened
 from shoal.engines.local._engine import begun
-from shoal.errors import ShoalError, WorkerDiedError
+from shoal.errors import WorkerDiedError
 
 __all__ = ["RayEngine", "RayHandle"]
 
-
-#: Processors of a worker that wants none: a place has to be made of something.
-_HARDLY = 0.001
 #: Bytes of a function that go with each task that uses it.
 _SMALL = 2**16
-#: Seconds to wait for room that others have.
-_ROOM = 120
 
 
 class RayHandle(Handle):
@@ -135,7 +128,7 @@ class RayEngine(ClusterEngine):
         total = ray.cluster_resources()
         check_gang(size, resources, Resources(total.get("CPU", 0.0), total.get("GPU", 0.0)))
         references = [] if shards is None else checked(RayHandle, [shards])[0].references
-        return _RaySquad(resources, references)
+        return RaySquad(resources, references)
 
     def _fetched(self, handle: Handle, numbers: Sequence[int]) -> list[Any]:
         (found,) = checked(RayHandle, [handle])
@@ -143,50 +136,6 @@ class RayEngine(ClusterEngine):
             return list(ray.get([found.references[number] for number in numbers]))
         except ray.exceptions.WorkerCrashedError as error:
             raise WorkerDiedError(f"workers died of a task, more often than Ray tries again: {error}") from error
-
-
-class _RaySquad(Squad):
-    """Members as tasks in a placement group, so that all of them have room or none."""
-
-    def __init__(self, resources: Resources, references: Sequence[Any]) -> None:
-        self._bundle = {"CPU": resources.cpus or _HARDLY, **({"GPU": resources.gpus} if resources.gpus else {})}
-        self._references = references
-        self._group: Any = None
-        self._tasks: list[Any] = []
-
-    def start(self, call: Call) -> None:
-        """Wait for room, and start a task for each member."""
-        self._group = placement_group([self._bundle] * call.size)
-        if not self._group.wait(_ROOM):
-            text = f"Ray had no room for {call.size} workers with {self._bundle} each within {_ROOM} seconds"
-            raise ShoalError(f"{call.name}: {text}; others use it")
-        place = PlacementGroupSchedulingStrategy(self._group)
-        options = {"num_cpus": self._bundle["CPU"], "num_gpus": self._bundle.get("GPU", 0), "max_retries": 0}
-        start = ray.remote(_serve).options(scheduling_strategy=place, **options)
-        sent = ray.put(call)
-        for rank, mine in enumerate(dealt(len(self._references), call.size)):
-            self._tasks.append(start.remote(sent, rank, *(self._references[number] for number in mine)))
-
-    def missing(self) -> str | None:
-        """Tell of a task that failed."""
-        for task in ray.wait(self._tasks, num_returns=len(self._tasks), timeout=0)[0]:
-            try:
-                ray.get(task)
-            except ray.exceptions.RayError as error:
-                return f"a worker did not come: {error}"
-        return None
-
-    def stop(self) -> None:
-        """Kill the tasks that still run, and give the room back."""
-        for task in self._tasks:
-            ray.cancel(task, force=True)
-        self._tasks.clear()
-        if self._group is not None:
-            remove_placement_group(self._group)
-
-
-def _serve(call: Call, rank: int, *messages: Any) -> None:
-    serve(call, rank, messages, leave)
 
 
 def _sent(task: Task) -> Any:

@@ -11,6 +11,7 @@ import secrets
 import select
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from enum import IntEnum
 from struct import Struct
@@ -18,10 +19,9 @@ from typing import Any
 
 from shoal.engines._message import Buffer, pack, unpack
 
-__all__ = ["TOKEN", "Kind", "Lost", "Wire", "address_towards", "new_token"]
+__all__ = ["Door", "Kind", "Lost", "Wire", "address_towards"]
 
-#: Bytes of a secret.
-TOKEN = 32
+_TOKEN = 32  # bytes of a secret
 _HEAD = Struct("<BQ")
 _PATIENCE = 20.0  # seconds for somebody to say the secret
 
@@ -39,11 +39,6 @@ class Kind(IntEnum):
 
 class Lost(Exception):  # noqa: N818  (never leaves the engines)
     """The other end is gone."""
-
-
-def new_token() -> bytes:
-    """Make a secret."""
-    return secrets.token_bytes(TOKEN)
 
 
 class Wire:
@@ -72,7 +67,7 @@ class Wire:
         """Hear whether somebody who connected knows the secret."""
         end.settimeout(_PATIENCE)
         try:
-            known = hmac.compare_digest(_exactly(end, TOKEN), token)
+            known = hmac.compare_digest(_exactly(end, _TOKEN), token)
         except Lost:
             known = False
         if not known:
@@ -115,6 +110,36 @@ class Wire:
         with suppress(OSError):  # it may be gone already
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
+
+
+class Door:
+    """Where others connect; a thread attends to each who knows the secret."""
+
+    def __init__(self, host: str, guests: int, attend: Callable[[Wire], None]) -> None:
+        self.token = secrets.token_bytes(_TOKEN)
+        self._attend = attend
+        self._listener = socket.create_server((host, 0), backlog=guests)
+        self.address: tuple[str, int] = self._listener.getsockname()[:2]
+        threading.Thread(target=self._welcome, name="shoal-door", daemon=True).start()
+
+    def close(self) -> None:
+        """Let nobody in any more; those who are in stay."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes up who waits at the door
+        self._listener.close()
+
+    def _welcome(self) -> None:
+        while True:
+            try:
+                end, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._admit, args=(end,), name="shoal-guest", daemon=True).start()
+
+    def _admit(self, end: socket.socket) -> None:
+        wire = Wire.accepted(end, self.token)
+        if wire is not None:
+            self._attend(wire)
 
 
 def _exactly(end: socket.socket, size: int) -> bytearray:

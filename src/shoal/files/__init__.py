@@ -9,18 +9,20 @@ A URL is a local path, ``file:``, ``http(s)://``, anything fsspec knows (``s3://
 
 from shoal.files._braces import expand_braces
 from shoal.files._cache import CachedFile, CacheStatistics, ShardCache
-from shoal.files._expand import expand
+from shoal.files._expand import SHARD_SUFFIXES, expand
 from shoal.files._folders import exists, is_file, list_folder, make_folder, remove, remove_folder
 from shoal.files._open import open_read, open_seekable, stat, stat_open
 from shoal.files._remote import UrlInfo
 from shoal.files._urls import display, local_path, scheme
-from shoal.files._write import Target, open_write
+from shoal.files._write import Target, Unclosed, open_write
 
 __all__ = [
+    "SHARD_SUFFIXES",
     "CacheStatistics",
     "CachedFile",
     "ShardCache",
     "Target",
+    "Unclosed",
     "UrlInfo",
     "display",
     "exists",

@@ -20,7 +20,7 @@ from shoal.files._parts import PartFile
 from shoal.files._pipe import check_status, check_trust, end, start
 from shoal.files._urls import display, is_pipe, local_path, scheme
 
-__all__ = ["Target", "open_write"]
+__all__ = ["Target", "Unclosed", "open_write"]
 
 _BUFFER = 1 << 20
 
@@ -269,6 +269,18 @@ class _PipeTarget(Target):
         # Ended first: closing its input would tell the command that this was all.
         end(self._process)
         self._input.close()
+
+
+class Unclosed:
+    """A target for libraries that close what they have written to: closing it is left to the one who commits."""
+
+    closed = False
+
+    def __init__(self, target: Target) -> None:
+        self.write, self.flush, self.tell = target.write, target.flush, target.tell
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
 @contextlib.contextmanager

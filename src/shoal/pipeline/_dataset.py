@@ -294,7 +294,7 @@ class Dataset:
         """Share the samples out to ``n`` consumers, in other processes or on Ray: an iterator for each.
 
         The iterators can be pickled, and nobody needs a rank or a world size. The plan is run here, in the order of
-        `loader`, once an epoch, which begins when all of them ask for it; see `shoal.engines.Split`. With ``equal``
+        `loader`, once an epoch, which begins when all of them ask for it; see `shoal.engines.Share`. With ``equal``
         each gets the same number of samples, and a rest nobody; without, none is left out. Options are those of
         `loader`.
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from shoal.shards._index import Extent, IndexBuilder, Lookup, ShardIndex
     from shoal.shards._index_files import beside, find_index, keep_index, load_index, save_index
     from shoal.shards._read import MappedTar, Payload, Rename, StreamedTar, owned
+    from shoal.shards._renaming import renamed
     from shoal.shards._span_reader import read_spans
     from shoal.shards._spans import Span
     from shoal.shards._tar_format import Attributes
@@ -49,6 +50,7 @@ __all__ = [
     "owned",
     "read_dali_index",
     "read_spans",
+    "renamed",
     "save_index",
     "split_name",
     "write_dali_index",
@@ -64,6 +66,7 @@ __getattr__, __dir__ = attach(
         "_index": ("Extent", "IndexBuilder", "Lookup", "ShardIndex"),
         "_index_files": ("beside", "find_index", "keep_index", "load_index", "save_index"),
         "_read": ("MappedTar", "Payload", "Rename", "StreamedTar", "owned"),
+        "_renaming": ("renamed",),
         "_span_reader": ("read_spans",),
         "_spans": ("Span",),
         "_tar_format": ("Attributes",),

@@ -127,11 +127,7 @@ class ArraySource(Source):
 
     def split(self, shard: Shard, parts: int) -> list[Shard]:
         """Cut a shard into ranges of rows."""
-        if parts < 1:
-            raise PlanError(f"a shard is split into at least 1 part, not {parts}")
-        rows = self._rows(shard)
-        cuts = [shard.start + len(rows) * part // parts * shard.step for part in range(parts + 1)]
-        return [Shard(shard.url, low, high, shard.step) for low, high in pairwise(cuts)]
+        return shard.split(parts, self.length(shard))
 
     def fingerprint(self, shard: Shard) -> str:
         """Give names, types and shapes, and a checksum of the first and the last row of a shard."""
@@ -150,7 +146,7 @@ class ArraySource(Source):
         return round(row * self.length(shard))
 
     def _rows(self, shard: Shard) -> range:
-        return range(shard.start, self._count if shard.stop is None else min(shard.stop, self._count), shard.step)
+        return shard.numbers(self._count)
 
     def _samples(self, rows: Sequence[int]) -> list[Sample]:
         columns = [field.rows(rows) for field in self._fields.values()]

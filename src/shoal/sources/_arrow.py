@@ -34,7 +34,7 @@ class ArrowSource(TableSource):
     [{'__key__': 'Mia', 'age': 5}]
     """
 
-    _suffixes: ClassVar[tuple[str, ...]] = (".arrow", ".arrows", ".feather", ".ipc")
+    suffixes: ClassVar[tuple[str, ...]] = (".arrow", ".arrows", ".feather", ".ipc")
 
     def __init__(
         self,

@@ -31,7 +31,7 @@ class ParquetSource(TableSource):
     [{'__key__': 'pets-000000001', 'age': 5}]
     """
 
-    _suffixes: ClassVar[tuple[str, ...]] = (".parquet",)
+    suffixes: ClassVar[tuple[str, ...]] = (".parquet",)
 
     def __init__(
         self, urls: Urls, *, columns: Iterable[str] | None = None, key: str | None = None, cache: Cache = None

@@ -122,7 +122,7 @@ class TableFile(Protocol):
 class TableSource(Source):
     """What Parquet and Arrow files have in common."""
 
-    _suffixes: ClassVar[tuple[str, ...]] = ()
+    suffixes: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, urls: Urls, options: TableOptions, cache: Cache) -> None:
         self.urls = [os.fspath(urls)] if isinstance(urls, str | os.PathLike) else [os.fspath(url) for url in urls]
@@ -252,14 +252,8 @@ class TableSource(Source):
 
     def split(self, shard: Shard, parts: int) -> list[Shard]:
         """Cut a shard into ranges of rows; a stream, in which nobody can seek, is dealt out in turn."""
-        if parts < 1:
-            raise PlanError(f"a shard is split into at least 1 part, not {parts}")
-        if shard.step == 1 and self._file(shard.url).bounds is not None:
-            total = self.length(shard)
-            cuts = [shard.start + total * part // parts for part in range(parts + 1)]
-            return [Shard(shard.url, low, high) for low, high in pairwise(cuts)]
-        starts = (shard.start + part * shard.step for part in range(parts))
-        return [Shard(shard.url, start, shard.stop, shard.step * parts) for start in starts]
+        known = shard.step == 1 and self._file(shard.url).bounds is not None
+        return shard.split(parts, self.length(shard) if known else None)
 
     def fingerprint(self, shard: Shard) -> str:
         """Give a short text that changes when the shard's file does: its size, or what a store calls its version."""
@@ -269,7 +263,7 @@ class TableSource(Source):
 
     def _listed(self) -> list[str]:
         """List the files."""
-        return expand(self.urls, suffixes=self._suffixes)
+        return expand(self.urls, suffixes=self.suffixes)
 
     def _shards_of(self, url: str) -> list[Shard]:
         bounds = self._file(url).bounds

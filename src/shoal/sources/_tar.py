@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
-from itertools import islice, pairwise
+from itertools import islice
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shoal.abc import Block, Columns, Sample, Shard, Source
-from shoal.errors import PlanError
 from shoal.files import expand, stat
 from shoal.shards import Rename, ShardIndex
 from shoal.sources._blocks import blocks
@@ -123,14 +122,8 @@ class TarSource(Source):
 
     def split(self, shard: Shard, parts: int) -> list[Shard]:
         """Cut a shard into ranges where one can seek in it, else deal its samples out in turn."""
-        if parts < 1:
-            raise PlanError(f"a shard is split into at least 1 part, not {parts}")
-        if self._reader(shard).seekable and shard.step == 1:
-            total = self.length(shard)
-            cuts = [shard.start + total * part // parts for part in range(parts + 1)]
-            return [Shard(shard.url, low, high) for low, high in pairwise(cuts)]
-        starts = (shard.start + part * shard.step for part in range(parts))
-        return [Shard(shard.url, start, shard.stop, shard.step * parts) for start in starts]
+        known = self._reader(shard).seekable and shard.step == 1
+        return shard.split(parts, self.length(shard) if known else None)
 
     def _length(self, shard: Shard, reader: TarReader) -> int:
         stop = len(reader.index()) if shard.stop is None else shard.stop

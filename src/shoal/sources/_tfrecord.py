@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Any
 
 from shoal._optional import require
@@ -115,18 +115,11 @@ class TFRecordSource(Source):
 
     def split(self, shard: Shard, parts: int) -> list[Shard]:
         """Cut a shard into ranges where it is mapped, else deal its records out in turn."""
-        if parts < 1:
-            raise PlanError(f"a shard is split into at least 1 part, not {parts}")
-        if self._file(shard).mapped and shard.step == 1:
-            total = self.length(shard)
-            cuts = [shard.start + total * part // parts for part in range(parts + 1)]
-            return [Shard(shard.url, low, high) for low, high in pairwise(cuts)]
-        starts = (shard.start + part * shard.step for part in range(parts))
-        return [Shard(shard.url, start, shard.stop, shard.step * parts) for start in starts]
+        known = self._file(shard).mapped and shard.step == 1
+        return shard.split(parts, self.length(shard) if known else None)
 
     def _numbers(self, shard: Shard) -> range:
-        count = len(self._file(shard))
-        return range(shard.start, count if shard.stop is None else min(shard.stop, count), shard.step)
+        return shard.numbers(len(self._file(shard)))
 
     def _sample(self, record: Record, url: str, stem: str) -> Sample:
         fields = example_of(record, self._features, url)

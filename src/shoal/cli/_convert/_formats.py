@@ -11,7 +11,7 @@ from shoal._optional import require
 from shoal.abc import Sample, Source
 from shoal.cli._convert._fields import as_tar, as_values, single_values
 from shoal.cli._convert._writer import Writer
-from shoal.cli._kinds import kind_of, source_of
+from shoal.cli._kinds import SUFFIXES, kind_of, source_of
 from shoal.cli._samples import inputs_of, read_samples, written
 from shoal.files import expand, local_path, open_write
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["Reading", "Writing", "format_of"]
-
-_TABLES = {"parquet": (".parquet",), "arrow": (".arrow", ".arrows", ".feather", ".ipc")}
 
 
 def format_of(url: str, given: str | None = None) -> str:
@@ -57,11 +55,11 @@ class Reading:
 
     def schema(self) -> pa.Schema | None:
         """Give the columns of a table as its first file has them; None for what does not tell them by itself."""
-        if self.kind not in _TABLES:
+        if self.kind not in ("parquet", "arrow"):
             return None
         from shoal.cli._convert._schema import schema_of
 
-        first = next(iter(expand(self.urls, suffixes=_TABLES[self.kind])), "-")
+        first = next(iter(expand(self.urls, suffixes=SUFFIXES[self.kind])), "-")
         return None if first == "-" or first.startswith("pipe:") else schema_of(first, self.kind)
 
     def _files(self, left_out: list[str]) -> Iterator[Sample]:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from shoal.abc import Sample
 from shoal.cli._convert._fields import SETTLING, SETTLING_BYTES, content, is_sound, size_of
 from shoal.errors import EncodeError
-from shoal.files import Target
+from shoal.files import Target, Unclosed
 from shoal.shards import FileField
 from shoal.shards.codecs import is_picture
 
@@ -65,7 +65,7 @@ class TableWriter:
             self._schema = _described(_schema_of(self._rows, self._fields))
         if self._writer is None:
             begin = pq.ParquetWriter if self._parquet else pa.ipc.new_stream
-            self._writer = begin(_Sink(self._target), self._schema)
+            self._writer = begin(Unclosed(self._target), self._schema)
         if self._rows:
             columns = [_column(field, self._rows) for field in self._schema]
             self._check_names()
@@ -160,15 +160,3 @@ def _feature(name: str, kind: pa.DataType) -> dict[str, Any] | None:
     plain = pa.types.is_integer(kind) or kind in (pa.float32(), pa.float64(), pa.string(), pa.binary(), pa.bool_())
     words = {pa.float64(): "float64", pa.float32(): "float32"}
     return {"dtype": words.get(kind, str(kind)), "_type": "Value"} if plain else None
-
-
-class _Sink:
-    """A target, as pyarrow writes to it; closing it is left to the one who commits."""
-
-    closed = False
-
-    def __init__(self, target: Target) -> None:
-        self.write, self.flush, self.tell = target.write, target.flush, target.tell
-
-    def close(self) -> None:
-        """Do nothing."""

@@ -5,18 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TypeAlias
+
+from shoal.cli._yaml import scalar
 
 __all__ = ["FORMATS", "RowFormat"]
 
 #: A value, or None where a sample does not have the field.
 Cell: TypeAlias = "str | None"
-
-#: A YAML scalar that needs no quotes and is a text to every reader.
-_PLAIN = re.compile(r"(?!(?i:true|false|yes|no|on|off|y|n|null)$)[A-Za-z_][A-Za-z0-9_./-]*")
 
 
 class RowFormat(ABC):
@@ -83,7 +81,7 @@ class _Yaml(RowFormat):
 
     def row(self, names: Sequence[str], cells: Sequence[Cell]) -> str:
         pairs = zip(names, cells, strict=True)
-        return "---\n" + "".join(f"{_scalar(name)}: {_scalar(cell)}\n" for name, cell in pairs)
+        return "---\n" + "".join(f"{scalar(name)}: {scalar(cell)}\n" for name, cell in pairs)
 
 
 FORMATS: dict[str, type[RowFormat]] = {
@@ -98,13 +96,3 @@ FORMATS: dict[str, type[RowFormat]] = {
 def _one_line(text: str) -> str:
     text = text.rstrip("\r\n")
     return text.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
-
-
-def _scalar(cell: Cell) -> str:
-    # What JSON writes in quotes, YAML reads as the same text; but characters that YAML wants escaped JSON leaves.
-    if cell is None:
-        return "null"
-    if _PLAIN.fullmatch(cell):
-        return cell
-    quoted = json.dumps(cell, ensure_ascii=False)
-    return re.sub("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]", lambda match: f"\\u{ord(match[0]):04x}", quoted)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from itertools import islice
 from random import Random
 
 import click
 
 from shoal.cli._samples import inputs_of, open_output, size, trusted
-from shoal.cli._tool import main, tool
+from shoal.cli._tool import main, say, tool
+from shoal.cli.tar._apart import Apart
+from shoal.cli.tar._shuffling import shuffled
 from shoal.cli.tar._spans import spans_of, widen_pipes
 from shoal.errors import ShoalError
-from shoal.shards import Span
 
 __all__ = ["command", "run"]
 
@@ -56,6 +56,8 @@ def command(
 
     INPUTS are tars: files, URLs, braces, x.tar#3,5 for samples 3 to 5, - for standard input, which is also what is
     read without any. Reading stops with the last sample that is wanted. Damage ends it after what comes before.
+    Where one tar ends with the key with which the next begins, both would be read as one sample: the later gets a
+    number (a, a-1).
     """
     widen_pipes()
     found, random = inputs_of(inputs, lists), Random(seed)  # noqa: S311 - an order, no secret
@@ -63,27 +65,17 @@ def command(
         random.shuffle(found)
     spans = spans_of(found, trust=trust, verbose=verbose, hold=_HOLD)
     if shuffle:
-        spans = _shuffled(spans, shuffle, random)
+        spans = shuffled((span.held() for span in spans), shuffle, random)
+    apart = Apart()
     with open_output(output, trust=trust) as writer:
         try:
             for span in islice(spans, skip, min(max(skip, count), sys.maxsize)):
-                writer.write_span(span)
+                writer.write_span(apart.span(span))
         except ShoalError:
             writer.flush()
             raise
-
-
-def _shuffled(spans: Iterator[Span], buffer: int, random: Random) -> Iterator[Span]:
-    """Keep some samples, and give any of them for the next that comes."""
-    held: list[Span] = []
-    for span in spans:
-        held.append(span.held())
-        if len(held) >= buffer:
-            place = random.randrange(len(held))
-            held[place], held[-1] = held[-1], held[place]
-            yield held.pop()
-    random.shuffle(held)
-    yield from held
+    if words := apart.words():
+        say(f"tarcat: {words}")
 
 
 def run() -> None:

@@ -18,6 +18,7 @@ from shoal.cli._samples import Input, inputs_of, open_output, size, trusted
 from shoal.cli._tool import main, say, tool
 from shoal.cli.tar._apart import Apart
 from shoal.cli.tar._gathering import ARRIVAL, INPUTS, TURNS, gathered
+from shoal.cli.tar._shuffling import shuffled
 from shoal.cli.tar._spans import spans_of
 from shoal.errors import SampleError, ShardError
 from shoal.shards import Span
@@ -71,7 +72,8 @@ def command(
     if shuffle:
         chance.shuffle(chosen)
     with closing(_samples(chosen, workers, order, trust=trust)) as samples:
-        wanted = islice(_shuffled(samples, shuffle, chance), None if count is None else size(count))
+        mixed = shuffled(_kept(samples), shuffle, chance) if shuffle else samples
+        wanted = islice(mixed, None if count is None else size(count))
         if dummy:
             for source, span in wanted:
                 click.echo(f"{printable(span.key)}\t{printable(source)}")
@@ -102,27 +104,21 @@ def _held(one: Input, *, trust: bool) -> Iterator[_Found]:
     return (_Found(one.url, span.held()) for span in spans_of([one], trust=trust))
 
 
+def _kept(samples: Iterable[_Found]) -> Iterator[_Found]:
+    return (_Found(source, span.held()) for source, span in samples)
+
+
 def _apart_from_stdin(one: Input) -> Input:
     """Open standard input as a file of its own: a thread that waits for Python's would keep Python from ending."""
     return replace(one, url="/dev/stdin") if one.url == "-" else one
 
 
-def _shuffled(samples: Iterable[_Found], buffer: int, chance: random.Random) -> Iterator[_Found]:
-    if not buffer:
-        return iter(samples)
-    from shoal.webdataset import shuffle
-
-    held = (_Found(source, span.held()) for source, span in samples)
-    mixed: Iterator[_Found] = iter(shuffle(buffer, initial=buffer, rng=chance)(held))
-    return mixed
-
-
 def _write(spans: Iterable[Span], output: str, *, verbose: bool, trust: bool) -> None:
     with open_output(output, trust=trust) as writer:
-        apart = Apart(writer)
+        apart = Apart()
         try:
             for span in watched(spans, "written"):
-                apart.put_span(span)
+                writer.write_span(apart.span(span))
         except (SampleError, ShardError):
             writer.flush()  # what came before the damage
             raise

@@ -16,12 +16,13 @@ import click
 from shoal.abc import Sample
 from shoal.cli._fields import alternatives
 from shoal.cli._progress import clear_line, watched
-from shoal.cli._samples import inputs_of, open_output, read_samples, size, trusted
+from shoal.cli._samples import Input, inputs_of, open_output, put, read_samples, size, trusted
 from shoal.cli._tool import main, say, tool
 from shoal.cli.tar._apart import Apart
 from shoal.cli.tar._commands import Commands, Recipe
 from shoal.cli.tar._crew import mapped
 from shoal.cli.tar._failures import Failures
+from shoal.cli.tar._texts import TEXTS, text_samples
 from shoal.cli.tar._work import Result, Work
 from shoal.cli.tar._workplace import Layout
 from shoal.errors import EncodeError, SampleError
@@ -73,12 +74,19 @@ _FATES = {"skip": "left out", "ignore": "kept nevertheless", "abort": "not writt
     help="Where to make the folders.  [default: $TMPDIR]",
 )
 @click.option("--keepdir", is_flag=True, help="Leave the folders there, and say where.")
+@click.option(
+    "--mode",
+    type=click.Choice(["tar", *TEXTS]),
+    default="tar",
+    show_default=True,
+    help="What the inputs are: tars, or texts with a sample in each line, page or key.",
+)
 @click.option("--count", metavar="N", help="Stop after N samples.")
 @click.option("-o", "--output", default="-", show_default=True, help="The tar to write.")
 @click.option("-v", "--verbose", is_flag=True, help="Say how many samples there were.")
 @trusted
 @click.argument("inputs", nargs=-1)
-def command(inputs: tuple[str, ...], count: str | None, output: str, trust: bool, **options: Any) -> None:
+def command(inputs: tuple[str, ...], mode: str, count: str | None, output: str, trust: bool, **options: Any) -> None:
     """Run a command for every sample, in a private folder that holds its fields as files: sample.jpg, sample.cls.
 
     INPUTS are tars: files, URLs, braces, - for standard input, which is also what is read without any. The files that
@@ -90,7 +98,7 @@ def command(inputs: tuple[str, ...], count: str | None, output: str, trust: bool
     failed are named; that is no failure of tarproc itself, except with -e abort.
     """
     work = _work(**options)
-    samples = islice(read_samples(inputs_of(inputs), trust=trust), None if count is None else size(count))
+    samples = islice(_read(inputs_of(inputs), mode, trust=trust), None if count is None else size(count))
     with open_output(output, trust=trust) as writer, _ended_by_signals():
         sink = _Sink(writer, options["error_handling"], _speech(**options))
         with closing(_results(work, samples, **options)) as results:
@@ -99,12 +107,16 @@ def command(inputs: tuple[str, ...], count: str | None, output: str, trust: bool
     sink.sum_up(verbose=options["verbose"])
 
 
+def _read(inputs: list[Input], mode: str, *, trust: bool) -> Iterator[Sample]:
+    return read_samples(inputs, trust=trust) if mode == "tar" else text_samples(inputs, mode, trust=trust)
+
+
 class _Sink:
     """Writes what became of samples, and takes note of what failed."""
 
     def __init__(self, writer: TarWriter, on_error: str, speech: BinaryIO | None) -> None:
         self._writer, self._on_error, self._speech = writer, on_error, speech
-        self._failures, self._apart, self._taken = Failures(), Apart(writer), 0
+        self._failures, self._apart, self._taken = Failures(), Apart(), 0
 
     def take(self, result: Result) -> None:
         """Write the samples of a result, and show what its command said."""
@@ -119,8 +131,9 @@ class _Sink:
             self._judge(result.placed(result.error))
         for sample in result.samples:
             try:
-                self._apart.put(sample)
+                put(self._writer, self._apart.sample(sample))
             except EncodeError as error:
+                self._apart.forget()
                 self._judge(result.placed(error))
 
     def sum_up(self, *, verbose: bool) -> None:

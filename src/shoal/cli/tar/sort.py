@@ -9,7 +9,7 @@ import click
 
 from shoal.abc import Sample
 from shoal.cli._progress import watched
-from shoal.cli._samples import Input, inputs_of, open_output, read_input, size, trusted
+from shoal.cli._samples import Input, inputs_of, open_output, put, read_input, size, trusted
 from shoal.cli._tool import main, say, tool
 from shoal.cli.tar._apart import Apart
 from shoal.cli.tar._order import KINDS, Order
@@ -66,10 +66,10 @@ def command(
     ):
         for sample in watched(_read(found, trust=trust, tolerate=tolerate), "read"):
             sort.add(sample)
-        apart = Apart(writer)
+        apart = Apart()
         ranked = _last(sort.sorted()) if update else (sample for _, sample in sort.sorted())
         for sample in watched(islice(ranked, None if count is None else size(count)), "written"):
-            apart.put(sample)
+            put(writer, apart.sample(sample))
     if words := apart.words():
         say(f"tarsort: {words}")
     if verbose:

@@ -16,6 +16,7 @@ import click
 
 from shoal.cli._samples import inputs_of, size, trusted
 from shoal.cli._tool import main, say, tool
+from shoal.cli.tar._apart import Apart
 from shoal.cli.tar._spans import spans_of, widen_pipes
 from shoal.files import exists, local_path, remove, scheme
 from shoal.shards import ShardWriter, Span, WrittenShard, beside
@@ -95,11 +96,14 @@ def _split(spans: Iterable[Span], plan: _Plan) -> None:
         index=plan.index and scheme(pattern) != "pipe",
         trust=plan.trust,
     )
+    apart = Apart()
     with writer:
         # The last shard of all may be full by its count, and then nothing more has to be read to know it.
         for span in islice(spans, min(plan.num_samples * plan.maxshards, sys.maxsize)):
-            if not writer.write_span(span, may_begin=writer.begun < plan.maxshards):
+            if not writer.write_span(apart.span(span), may_begin=writer.begun < plan.maxshards):
                 break
+    if words := apart.words():
+        say(f"tarsplit: {words}")
 
 
 def _pattern(output: str, compress: bool) -> str:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from shoal._optional import require
 from shoal.data.huggingface._embedding import embedded, holds_files
-from shoal.files import Target, open_seekable, open_write
+from shoal.files import Unclosed, open_seekable, open_write
 
 __all__ = ["ShardFile", "mark_of", "write"]
 
@@ -44,7 +44,7 @@ def write(shard: ShardFile) -> str:
     with (
         ThreadPoolExecutor(_READERS, thread_name_prefix="shoal-embed") as readers,
         open_write(shard.url) as target,
-        pq.ParquetWriter(_Sink(target), schema, **_column_options(schema, features)) as writer,
+        pq.ParquetWriter(Unclosed(target), schema, **_column_options(schema, features)) as writer,
     ):
         load = partial(_group, rows, shard.group_rows, features, readers)
         for table in _ahead(load, range(0, count, shard.group_rows)):
@@ -106,15 +106,3 @@ def _leaves(path: str, kind: pa.DataType) -> list[str]:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return _leaves(f"{path}.list.element", kind.value_type)
     return [path]
-
-
-class _Sink:
-    """A target, as pyarrow writes to it; closing it is left to the one who commits."""
-
-    closed = False
-
-    def __init__(self, target: Target) -> None:
-        self.write, self.flush, self.tell = target.write, target.flush, target.tell
-
-    def close(self) -> None:
-        """Do nothing."""

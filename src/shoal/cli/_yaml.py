@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["to_yaml"]
+__all__ = ["scalar", "to_yaml"]
 
-_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[-./:@][A-Za-z0-9]+)*")
+_PLAIN = re.compile(r"[A-Za-z_]\w*(?:[-./:@]\w+)*", re.ASCII)
 #: Words that some parser takes for something else than text.
 _OTHER = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
 
@@ -38,7 +38,7 @@ def _lines(value: Any) -> Iterator[str]:
         for inner in value:
             yield from _item("-", inner)
     else:
-        yield _scalar(value)
+        yield scalar(value)
 
 
 def _item(mark: str, value: Any) -> Iterator[str]:
@@ -52,10 +52,15 @@ def _item(mark: str, value: Any) -> Iterator[str]:
     elif isinstance(value, str) and _is_block(value):
         yield from (f"{mark} |-", *(f"  {line}".rstrip(" ") for line in value.split("\n")))
     else:
-        yield f"{mark} {_scalar(value)}"
+        yield f"{mark} {scalar(value)}"
 
 
-def _scalar(value: Any) -> str:
+def scalar(value: Any) -> str:
+    """Write a text, a number, a truth or nothing; text that could be taken for something else has quotes.
+
+    >>> scalar("cls.txt"), scalar("12"), scalar(12), scalar(None)
+    ('cls.txt', '"12"', '12', 'null')
+    """
     return _text(value) if isinstance(value, str) else json.dumps(value)
 
 

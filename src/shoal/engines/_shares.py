@@ -7,7 +7,6 @@ so many samples to each, and sent to them when they are ready for it: who is slo
 from __future__ import annotations
 
 import queue
-import socket
 import threading
 import warnings
 import weakref
@@ -18,15 +17,15 @@ from typing import Any
 from shoal import registry, settings
 from shoal._ending import ends_with_program
 from shoal.abc import Sample
+from shoal.engines._batch_parts import cut, rebatched, rows
 from shoal.engines._current import current
 from shoal.engines._message import pack, unpack
-from shoal.engines._parts import cut, rebatched, rows
 from shoal.engines._task import Caught
-from shoal.engines._wire import Kind, Lost, Wire, new_token
+from shoal.engines._wire import Door, Kind, Lost, Wire
 from shoal.errors import PlanError, StallWarning, StateError
 from shoal.pipeline import Dataset, Loader
 
-__all__ = ["Split", "split"]
+__all__ = ["Share", "split"]
 
 #: Samples that a consumer gets at once.
 PART = 32
@@ -36,15 +35,15 @@ _AHEAD = 2
 _PATIENCE = 1.0
 
 
-def split(dataset: Dataset, n: int, *, equal: bool = True, **options: Any) -> list[Split]:
+def split(dataset: Dataset, n: int, *, equal: bool = True, **options: Any) -> list[Share]:
     """Make an iterator for each of ``n`` consumers; see `Dataset.split`."""
     if n < 1:
         raise PlanError(f"split({n}); at least one consumer is needed")
     server = _Server(dataset.loader(n * PART, rank=0, world_size=1, **options), n, equal)
-    return [Split(server.address, server.token, number, n, server) for number in range(n)]
+    return [Share(server.door.address, server.door.token, number, n, server) for number in range(n)]
 
 
-class Split:
+class Share:
     """The share of one consumer. It can be pickled, and read in another process, once an epoch.
 
     An epoch begins when all consumers have asked for it.
@@ -62,7 +61,7 @@ class Split:
         return f"<share {self._number} of {self._count}>"
 
     def __reduce__(self) -> Any:
-        return Split, (self._address, self._token, self._number, self._count)
+        return Share, (self._address, self._token, self._number, self._count)
 
     def __iter__(self) -> Iterator[Sample]:
         return self.iter_rows()
@@ -115,10 +114,7 @@ class _Server:
     """Runs the epochs of a loader for several consumers."""
 
     def __init__(self, loader: Loader, count: int, equal: bool) -> None:
-        self.token = new_token()
         self._loader, self._count, self._equal = loader, count, equal
-        self._listener = socket.create_server((getattr(current(), "here", "127.0.0.1"), 0), backlog=count)
-        self.address: tuple[str, int] = self._listener.getsockname()[:2]
         self._lock = threading.Condition()
         self._coming: dict[int, _Consumer] = {}
         """Who waits for the next epoch."""
@@ -126,8 +122,8 @@ class _Server:
         """Who is in the one that is under way."""
         self._seen: set[int] = set()
         self._held, self._closed = count, False
-        for work in (self._welcome, self._run):
-            threading.Thread(target=work, name="shoal-split", daemon=True).start()
+        self.door = Door(getattr(current(), "here", "127.0.0.1"), count, self._admit)
+        threading.Thread(target=self._run, name="shoal-shares", daemon=True).start()
         ends_with_program(self)
         _OPEN.add(self)
 
@@ -143,26 +139,13 @@ class _Server:
             self._closed = True
             consumers = [*self._coming.values(), *self._reading.values()]
             self._lock.notify_all()
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        self.door.close()
         for consumer in consumers:
             consumer.close()
         _OPEN.discard(self)
 
-    def _welcome(self) -> None:
-        while not self._closed:
-            try:
-                end, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._admit, args=(end,), name="shoal-split-door", daemon=True).start()
-
-    def _admit(self, end: socket.socket) -> None:
+    def _admit(self, wire: Wire) -> None:
         with suppress(Lost):
-            wire = Wire.accepted(end, self.token)
-            if wire is None:
-                return
             number = int(wire.value(Kind.JOIN))
             with self._lock:
                 if not self._lock.wait_for(lambda: self._is_free(number), _PATIENCE):
@@ -226,7 +209,7 @@ class _Consumer:
         self.done = False
         """Whether he has all that there is for him, or has gone."""
         for work in (self._send, self._listen):
-            threading.Thread(target=work, name="shoal-split-consumer", daemon=True).start()
+            threading.Thread(target=work, name="shoal-share", daemon=True).start()
 
     def put(self, part: Sample | None) -> None:
         """Send a part as soon as there is room for it; not to one who has gone."""
