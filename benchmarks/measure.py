@@ -41,9 +41,13 @@ def table(title: str, results: list[Result], *, work: float, unit: str, against:
     """Write a table of rates, with ratios to one of the contestants."""
     base = next(result for result in results if result.name == against)
     rows = [
-        f"| {result.name} | {work / result.best:,.0f} | {base.best / result.best:.2f} "
+        f"| {_escaped(result.name)} | {work / result.best:,.0f} | {base.best / result.best:.2f} "
         f"| {base.median / result.median:.2f} |"
         for result in results
     ]
     head = [f"### {title}", "", f"| | {unit}, best of {len(base.seconds)} | ratio of bests | ratio of medians |"]
     return "\n".join([*head, "|---|---|---|---|", *rows, ""])
+
+
+def _escaped(name: str) -> str:
+    return name.replace("|", "\\|")

@@ -28,7 +28,7 @@ SOURCE = ROOT / "src" / "shoal"
 #: Data flows downwards; a room may import from the lines above its own, and from its own room.
 ROOMS = [
     {"errors", "settings", "registry", "abc", "_optional", "_lazy", "_malloc", "_ending"},
-    {"files"},
+    {"files", "environments"},
     {"shards", "order", "store"},
     {"sources", "pipeline"},
     {"image"},

@@ -22,7 +22,10 @@ ShoalError
 │   └── ErrorBudgetError                            more samples failed than a run may skip
 ├── SchemaError              (ValueError)           files of one dataset differ in columns or types
 ├── IndexFileError           (ValueError)           an index file cannot be used
-└── WorkerDiedError          (RuntimeError)         a worker process died while it worked on a block
+├── WorkerDiedError          (RuntimeError)         a worker process died while it worked on a block
+├── WorkerEnvironmentError   (RuntimeError)         a Python environment for workers is missing or wrong
+└── GuestError               (RuntimeError)         a call in another Python environment failed
+    └── GuestTimeoutError    (TimeoutError)         it took longer than it may
 
 A text says what happened, what was seen and what to do. Shard and sample errors also carry the place as attributes
 (``shard``, ``offset``, ``member``, ``key``, ``field``), so that a program can act on it. All of them can be pickled.
@@ -42,6 +45,8 @@ __all__ = [
     "DuplicateFieldError",
     "EncodeError",
     "ErrorBudgetError",
+    "GuestError",
+    "GuestTimeoutError",
     "IndexFileError",
     "MissingExtraError",
     "MissingFieldError",
@@ -60,6 +65,7 @@ __all__ = [
     "UrlError",
     "UrlNotFoundError",
     "WorkerDiedError",
+    "WorkerEnvironmentError",
 ]
 
 
@@ -209,3 +215,22 @@ class WorkerDiedError(ShoalError, RuntimeError):
             return None
         known = {int(each): each.name for each in signal.Signals}
         return known.get(-self.exitcode, f"signal {-self.exitcode}")
+
+
+class WorkerEnvironmentError(ShoalError, RuntimeError):
+    """A Python environment for workers is missing, broken, too old, or could not be built."""
+
+
+class GuestError(ShoalError, RuntimeError):
+    """A call in another Python environment failed; its own exception stays there, and is told as text."""
+
+    def __init__(self, message: str, *, kind: str | None = None, traceback: str | None = None) -> None:
+        super().__init__(message)
+        self.kind = kind
+        """The class of the exception over there, such as ``ValueError`` or ``package.SomeError``."""
+        self.traceback = traceback
+        """Its traceback, as text."""
+
+
+class GuestTimeoutError(GuestError, TimeoutError):
+    """A call in another Python environment took longer than it may; the process was ended."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,8 @@ class Settings:
     """Folder for shard indexes and, where asked for, downloaded shards."""
     cache_size: int = 50 * 10**9
     """Bytes of downloaded shards kept, least recently used ones going first; in the environment also ``1.5TB``."""
+    environments: Path = Path("~/.cache/shoal/environments")
+    """Folder for Python environments that are built for workers."""
     retries: int = 5
     """Attempts to go on with a broken transfer before giving up; progress resets the count."""
     backoff: float = 0.25
@@ -49,7 +51,8 @@ class Settings:
     """Seconds without anything delivered after which a run says what it waits for; 0 for never."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "cache", Path(self.cache).expanduser())
+        for name in ("cache", "environments"):
+            object.__setattr__(self, name, Path(getattr(self, name)).expanduser())
         for name in ("cache_size", "retries", "backoff", "timeout", "max_pixels", "keep_freed", "memory", "stall"):
             if getattr(self, name) < 0:
                 raise SettingsError(f"the setting {name} is {getattr(self, name)}; it must not be negative")
@@ -110,9 +113,15 @@ def gpus(environ: Mapping[str, str] | None = None, devices: str = "/dev") -> lis
     return sorted((match[1] for match in found if match), key=int)
 
 
-def environment(defaults: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
-    """Give the environment for another process: this one's, what it lacks from ``defaults``, and what is changed."""
-    return {**defaults, **os.environ, **changes}
+def environment(
+    defaults: Mapping[str, str], changes: Mapping[str, str], without: Collection[str] = ()
+) -> dict[str, str]:
+    """Give the environment for another process: this one's, what it lacks from ``defaults``, and what is changed.
+
+    Names in ``without`` are left out of this one's.
+    """
+    kept = {name: text for name, text in os.environ.items() if name not in without}
+    return {**defaults, **kept, **changes}
 
 
 def variable(name: str, environ: Mapping[str, str] | None = None) -> str | None:
@@ -136,7 +145,7 @@ def parse_bytes(text: str | float) -> int:
 
 
 def _parse(name: str, text: str) -> Path | int | float:
-    if name == "cache":
+    if name in ("cache", "environments"):
         return Path(text)
     if name in ("cache_size", "keep_freed", "memory"):
         return parse_bytes(text)

@@ -31,6 +31,7 @@ _COMMANDS = {
     "convert": "shoal.cli.convert:command",
     "bench": "shoal.cli.bench:command",
     "run": "shoal.cli.run:command",
+    "env": "shoal.cli.env:command",
     "tar": "shoal.cli._main:tar",
 }
 
