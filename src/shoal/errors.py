@@ -22,6 +22,10 @@ ShoalError
 │   └── ErrorBudgetError                            more samples failed than a run may skip
 ├── SchemaError              (ValueError)           files of one dataset differ in columns or types
 ├── IndexFileError           (ValueError)           an index file cannot be used
+├── StoreError               (RuntimeError)         something is wrong with an object store, or how it is used
+│   ├── ObjectNotFoundError  (LookupError)          there is no such object, or name
+│   ├── CorruptObjectError   (ValueError)           the bytes of an object are not what they should be
+│   └── StoreFullError       (MemoryError)          there is no room for an object
 ├── WorkerDiedError          (RuntimeError)         a worker process died while it worked on a block
 ├── WorkerEnvironmentError   (RuntimeError)         a Python environment for workers is missing or wrong
 └── GuestError               (RuntimeError)         a call in another Python environment failed
@@ -40,6 +44,7 @@ import tarfile
 
 __all__ = [
     "CacheError",
+    "CorruptObjectError",
     "CorruptShardError",
     "DecodeError",
     "DuplicateFieldError",
@@ -50,6 +55,7 @@ __all__ = [
     "IndexFileError",
     "MissingExtraError",
     "MissingFieldError",
+    "ObjectNotFoundError",
     "PlanError",
     "SampleError",
     "SchemaError",
@@ -58,6 +64,8 @@ __all__ = [
     "ShoalError",
     "StallWarning",
     "StateError",
+    "StoreError",
+    "StoreFullError",
     "TruncatedShardError",
     "TrustError",
     "UnsupportedMemberError",
@@ -198,6 +206,22 @@ class IndexFileError(ShoalError, ValueError):
 
 class StallWarning(RuntimeWarning):
     """Nothing was delivered for a while; the text says which stage and worker has what."""
+
+
+class StoreError(ShoalError, RuntimeError):
+    """Something is wrong with an object store, or with how it is used."""
+
+
+class ObjectNotFoundError(StoreError, LookupError):
+    """There is no object of this id, or none of this name."""
+
+
+class CorruptObjectError(StoreError, ValueError):
+    """The bytes of an object are not what they should be."""
+
+
+class StoreFullError(StoreError, MemoryError):
+    """There is no room for an object; the text says what holds the memory."""
 
 
 class WorkerDiedError(ShoalError, RuntimeError):

@@ -6,6 +6,7 @@ Each field of `Settings` is read from ``SHOAL_<FIELD>`` (``SHOAL_CACHE``, ``SHOA
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Collection, Mapping
@@ -35,6 +36,10 @@ class Settings:
     """Bytes of downloaded shards kept, least recently used ones going first; in the environment also ``1.5TB``."""
     environments: Path = Path("~/.cache/shoal/environments")
     """Folder for Python environments that are built for workers."""
+    store: str | None = None
+    """Folder or URL of the object store; without, a folder in shared memory that is this user's own."""
+    store_memory: int = 0
+    """Bytes of shared memory that a new store may use; 0 for half of what there is."""
     retries: int = 5
     """Attempts to go on with a broken transfer before giving up; progress resets the count."""
     backoff: float = 0.25
@@ -53,7 +58,17 @@ class Settings:
     def __post_init__(self) -> None:
         for name in ("cache", "environments"):
             object.__setattr__(self, name, Path(getattr(self, name)).expanduser())
-        for name in ("cache_size", "retries", "backoff", "timeout", "max_pixels", "keep_freed", "memory", "stall"):
+        for name in (
+            "cache_size",
+            "store_memory",
+            "retries",
+            "backoff",
+            "timeout",
+            "max_pixels",
+            "keep_freed",
+            "memory",
+            "stall",
+        ):
             if getattr(self, name) < 0:
                 raise SettingsError(f"the setting {name} is {getattr(self, name)}; it must not be negative")
 
@@ -66,6 +81,9 @@ class Process:
     world_size: int | None = None
     worker: int | None = None
     num_workers: int | None = None
+    local_rank: int | None = None
+    """Its number among those on this host."""
+    local_world_size: int | None = None
 
 
 def current(environ: Mapping[str, str] | None = None) -> Settings:
@@ -84,11 +102,40 @@ def current(environ: Mapping[str, str] | None = None) -> Settings:
 
 
 def process(environ: Mapping[str, str] | None = None) -> Process:
-    """Read rank and worker number as launchers set them (``RANK``, ``WORLD_SIZE``, ``WORKER``, ``NUM_WORKERS``)."""
+    """Read rank and worker number as launchers set them (``RANK``, ``WORLD_SIZE``, ``WORKER``, ...; ``TF_CONFIG``).
+
+    >>> process({"RANK": "1", "WORLD_SIZE": "4"}).rank
+    1
+    >>> hosts = {"worker": ["a:1", "b:1", "b:2"]}
+    >>> process({"TF_CONFIG": json.dumps({"cluster": hosts, "task": {"type": "worker", "index": 2}})})
+    Process(rank=2, world_size=3, worker=None, num_workers=None, local_rank=1, local_world_size=2)
+    """
     environ = os.environ if environ is None else environ
-    names = {"rank": "RANK", "world_size": "WORLD_SIZE", "worker": "WORKER", "num_workers": "NUM_WORKERS"}
-    given = {field: int(environ[name]) for field, name in names.items() if environ.get(name, "").isdigit()}
+    given = {
+        field.name: int(environ[field.name.upper()])
+        for field in fields(Process)
+        if environ.get(field.name.upper(), "").isdigit()
+    }
+    if "rank" not in given and (text := environ.get("TF_CONFIG")):
+        given |= _tensorflow_process(text)
     return Process(**given)
+
+
+def _tensorflow_process(text: str) -> dict[str, int]:
+    """Read which of TensorFlow's workers this is; the chief is the first of them."""
+    try:
+        config = json.loads(text)
+        cluster, task = config["cluster"], config["task"]
+        workers = [*cluster.get("chief", []), *cluster.get("worker", [])]
+        rank = int(task["index"]) + (len(cluster.get("chief", [])) if task["type"] == "worker" else 0)
+        hosts = [address.rpartition(":")[0] for address in workers]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SettingsError(f"TF_CONFIG says {text!r}, which is no description of a cluster: {error!r}") from None
+    if task["type"] not in ("chief", "worker") or rank >= len(workers):
+        return {}
+    here = [number for number, host in enumerate(hosts) if host == hosts[rank]]
+    own = {"local_rank": here.index(rank), "local_world_size": len(here)}
+    return {"rank": rank, "world_size": len(workers), **own}
 
 
 def processors() -> int:
@@ -144,10 +191,12 @@ def parse_bytes(text: str | float) -> int:
         raise SettingsError(f"{text!r} is not a number of bytes; write it like 500MB, 1.5GiB or 1e9") from None
 
 
-def _parse(name: str, text: str) -> Path | int | float:
+def _parse(name: str, text: str) -> Path | int | float | str:
     if name in ("cache", "environments"):
         return Path(text)
-    if name in ("cache_size", "keep_freed", "memory"):
+    if name == "store":
+        return text
+    if name in ("cache_size", "store_memory", "keep_freed", "memory"):
         return parse_bytes(text)
     try:
         return float(text) if name in ("backoff", "timeout", "stall") else int(text)

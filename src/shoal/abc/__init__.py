@@ -16,6 +16,7 @@ from shoal.abc.source import (
     SupportsRandomAccess,
     SupportsSplit,
 )
+from shoal.abc.store import ObjectStore
 from shoal.abc.stream import Parcel, Pool, PoolOptions, PoolReading, Step, Stream, Workers
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "Handle",
     "Listable",
     "Member",
+    "ObjectStore",
     "Parcel",
     "Picks",
     "Pool",

@@ -1,0 +1,81 @@
+"""What nobody needs any more is removed by whoever comes next."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from contextlib import suppress
+
+from shoal.store._folder import Folder, locked, names_in
+from shoal.store._ids import ObjectID
+from shoal.store._lease import dead, sweep
+from shoal.store._removal import forget_links
+
+__all__ = ["collect"]
+
+#: Seconds after which a thing that is being made is taken for one that never will be.
+_LONG = 60.0
+
+
+def collect(folder: Folder) -> int:
+    """Remove what dead processes left, and what nobody looks at any more; give the bytes that came free."""
+    freed = 0
+    for name in {name for root in folder.roots for name in names_in(f"{root}/t")}:
+        if dead(f"{folder.path}/t/{name}"):
+            freed += sweep(folder, f"{folder.path}/t/{name}")
+    freed += _unneeded(folder)
+    for name in names_in(f"{folder.path}/x"):
+        if not _exists(folder, name) and not _is_new(f"{folder.path}/x/{name}"):
+            freed += forget_links(folder, ObjectID(int(name, 16)))
+    for member in names_in(f"{folder.path}/r"):
+        _forget_parents(folder, f"{folder.path}/r/{member}")
+    _half_made(folder)
+    return freed
+
+
+def _unneeded(folder: Folder) -> int:
+    """Remove objects that were deleted, and that nobody looks at any more."""
+    freed = 0
+    for name in names_in(f"{folder.path}/z"):
+        path = f"{folder.path}/z/{name}"
+        with suppress(FileNotFoundError):
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                if locked(fd, exclusive=True):
+                    freed += os.fstat(fd).st_size
+                    os.unlink(path)
+            finally:
+                os.close(fd)
+    return freed
+
+
+def _forget_parents(folder: Folder, home: str) -> None:
+    for parent in names_in(home):
+        if not _exists(folder, parent) and not _is_new(f"{home}/{parent}"):
+            with suppress(OSError):
+                os.unlink(f"{home}/{parent}")
+    with suppress(OSError):
+        os.rmdir(home)
+
+
+def _half_made(folder: Folder) -> None:
+    """Remove what was begun by processes that died, under private names."""
+    for home in (f"{root}/{room}" for root in folder.roots for room in ("", "p", "t", "n")):
+        with suppress(FileNotFoundError):
+            for name in os.listdir(home):
+                path = f"{home}/{name}"
+                if name.startswith(".new-") and not _is_new(path):
+                    with suppress(OSError):
+                        shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
+
+
+def _exists(folder: Folder, name: str) -> bool:
+    return any(os.path.exists(path) for path in folder.places(ObjectID(int(name, 16))))
+
+
+def _is_new(path: str) -> bool:
+    try:
+        return time.time() - os.stat(path).st_mtime < _LONG
+    except FileNotFoundError:
+        return True

@@ -1,0 +1,45 @@
+"""The way to a store, wherever it is."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from shoal import settings
+from shoal.errors import PlanError
+from shoal.store._folder import default_folder
+from shoal.store._store import Store
+
+__all__ = ["connect"]
+
+
+def connect(
+    path_or_url: str | os.PathLike[str] | None = None,
+    *,
+    memory: int | str | None = None,
+    spill: str | bool | None = None,
+    trust: bool = False,
+    **options: Any,
+) -> Any:
+    """Connect to a store: the one of this user on this host, that of a folder, or one at a URL.
+
+    ``memory`` is how many bytes of shared memory it may use, and ``spill`` a folder on a disk for what does not fit, or
+    False for none; both stay as they are for who comes next. ``trust`` allows pickles. URLs are
+    ``grpc://host:port`` (`shoal store serve`), with ``token=``, and ``vineyard://socket``.
+    """
+    where = settings.current().store if path_or_url is None else os.fspath(path_or_url)
+    scheme, _, rest = (where or "").partition("://")
+    if rest and scheme == "vineyard":
+        from shoal.store._vineyard import VineyardStore
+
+        return VineyardStore(f"/{rest.lstrip('/')}", trust=trust, **options)
+    if rest and scheme in ("grpc", "grpc+tls"):
+        from shoal.store._flight_client import RemoteStore
+
+        return RemoteStore(str(where), trust=trust, **options)
+    if rest and scheme != "file":
+        raise PlanError(f"there is no store at {where}; known are folders, grpc://host:port and vineyard://socket")
+    if options:
+        raise PlanError(f"connect() to a folder takes no option {next(iter(options))!r}")
+    limit = None if memory is None else settings.parse_bytes(memory)
+    return Store(rest or where or default_folder(), memory=limit, spill=spill, trust=trust)

@@ -1,0 +1,170 @@
+"""Objects in partitions, which may be in the stores of several hosts: tensors and frames too large for one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from shoal import settings
+from shoal.abc import dealt
+from shoal.errors import PlanError, StoreError
+from shoal.store._contexts import ResolverContext
+from shoal.store._ids import ObjectID
+from shoal.store._meta import Object, ObjectMeta
+
+if TYPE_CHECKING:
+    from shoal.store._base import BaseStore
+
+__all__ = ["make_global_dataframe", "make_global_tensor", "partitions"]
+
+_PARTITIONS = "partitions_"
+_FETCHERS = 8
+
+
+def make_global_tensor(
+    store: BaseStore,
+    blocks: Iterable[Any],
+    shape: Sequence[int] | None = None,
+    partition_shape: Sequence[int] | None = None,
+    extra_meta: dict[str, Any] | None = None,
+    owners: Sequence[int] | None = None,
+) -> ObjectMeta:
+    """Make one tensor of parts that lie in stores; each is an id or a description, in the order of the whole.
+
+    ``owners`` are the numbers of those stores (`instance_id`), where they are known.
+    """
+    meta = ObjectMeta("vineyard::GlobalTensor", {"shape_": list(shape or ()), **(extra_meta or {})})
+    meta["partition_shape_"] = list(partition_shape or ())
+    return _made(store, meta, list(blocks), owners)
+
+
+def make_global_dataframe(
+    store: BaseStore,
+    blocks: Iterable[Any],
+    extra_meta: dict[str, Any] | None = None,
+    owners: Sequence[int] | None = None,
+) -> ObjectMeta:
+    """Make one frame of parts that lie in stores; each is an id or a description, in the order of the rows."""
+    found = list(blocks)
+    keys = {"partition_shape_row_": len(found), "partition_shape_column_": 1, **(extra_meta or {})}
+    return _made(store, ObjectMeta("vineyard::GlobalDataFrame", keys), found, owners)
+
+
+def _made(store: BaseStore, meta: ObjectMeta, blocks: list[Any], owners: Sequence[int] | None) -> ObjectMeta:
+    ids = [block.id if isinstance(block, ObjectMeta | Object) else ObjectID(block) for block in blocks]
+    meta.set_global()
+    meta[f"{_PARTITIONS}-size"] = len(ids)
+    for number, block in enumerate(ids):
+        if block is None:
+            raise StoreError(f"partition {number} is not in a store yet; put it before it becomes part of {meta!r}")
+        meta.add_member(f"{_PARTITIONS}-{number}", block)
+    meta["owners_"] = list(owners or [_owner(store, block) for block in ids if block is not None])
+    return store.get_meta(store.create(meta, persist=True))
+
+
+def partitions(
+    obj: Object, which: str = "mine", rank: int | None = None, world_size: int | None = None
+) -> list[Object]:
+    """Give partitions in order: those of this worker (``mine``), of this host's store (``local``), or ``all``.
+
+    Workers that share a store share its partitions out by their rank among them, which launchers tell, or the caller.
+    """
+    if which not in ("mine", "local", "all"):
+        raise PlanError(f"partitions={which!r}; it is mine, local or all")
+    if (rank is None) != (world_size is None):
+        raise PlanError("rank and world_size come together")
+    owners = obj.meta["owners_"]
+    here = [number for number, owner in enumerate(owners) if owner == obj.store.instance_id]
+    chosen = list(range(len(owners))) if which == "all" else here
+    if which == "mine":
+        own, others = (rank, world_size) if rank is not None else _share(len(here) == len(owners))
+        chosen = [here[number] for number in dealt(len(here), others or 1)[own or 0]]
+    with ThreadPoolExecutor(_FETCHERS, thread_name_prefix="shoal-partition") as pool:
+        return list(pool.map(obj.member, [f"{_PARTITIONS}-{number}" for number in chosen]))
+
+
+def _share(all_here: bool) -> tuple[int | None, int | None]:
+    """Tell which worker this is of those who share a store."""
+    process = settings.process()
+    if process.local_world_size is not None:
+        return process.local_rank, process.local_world_size
+    return (process.rank, process.world_size) if all_here else (0, 1)
+
+
+def resolve_tensor(
+    obj: Object,
+    resolver: ResolverContext,
+    partitions: str = "mine",
+    rank: int | None = None,
+    world_size: int | None = None,
+    to: str | None = None,
+) -> Any:
+    """Give the arrays of partitions; with ``to="numpy"`` one array of them."""
+    parts = _parts(obj, resolver, partitions, rank, world_size)
+    if to is None:
+        return parts
+    if to != "numpy":
+        raise PlanError(f"to={to!r}; a tensor in partitions becomes a list of arrays, or numpy")
+    return assembled(obj, parts) if partitions == "all" else _below(parts)
+
+
+def resolve_frame(
+    obj: Object,
+    resolver: ResolverContext,
+    partitions: str = "mine",
+    rank: int | None = None,
+    world_size: int | None = None,
+    to: str | None = None,
+) -> Any:
+    """Give the frames of partitions; with ``to="pandas"`` one frame of them."""
+    parts = _parts(obj, resolver, partitions, rank, world_size)
+    if to is None:
+        return parts
+    if to != "pandas":
+        raise PlanError(f"to={to!r}; a frame in partitions becomes a list of frames, or pandas")
+    import pandas as pd
+
+    if not parts:
+        raise StoreError(f"{obj!r} has no partition here, of which a frame could be made")
+    return pd.concat(parts)
+
+
+def _parts(obj: Object, resolver: ResolverContext, which: str, rank: int | None, world_size: int | None) -> list[Any]:
+    found = partitions(obj, which, rank, world_size)
+    with ThreadPoolExecutor(_FETCHERS, thread_name_prefix="shoal-partition") as pool:
+        list(pool.map(_touch, [part for part in found if not part.meta.local]))
+    return [resolver(part) for part in found]
+
+
+def _touch(part: Object) -> None:
+    """Let the bytes of a remote partition come."""
+    part.meta.load()
+
+
+def _below(parts: list[Any]) -> Any:
+    import numpy as np
+
+    if not parts:
+        raise StoreError("there is no partition here, of which an array could be made")
+    return np.concatenate(parts)
+
+
+def assembled(obj: Object, parts: list[Any]) -> Any:
+    """Put blocks together by their place in the whole, or below each other where they do not tell it."""
+    import numpy as np
+
+    places = [tuple(part.meta["partition_index_"]) for part in partitions(obj, "all")]
+    if not parts or len(set(places)) < len(places) or any(len(place) != parts[0].ndim for place in places):
+        return _below(parts)
+    grid = np.empty([max(axis) + 1 for axis in zip(*places, strict=True)], object)
+    if grid.size != len(parts):
+        return _below(parts)
+    for place, part in zip(places, parts, strict=True):
+        grid[place] = part
+    return np.block(grid.tolist()) if grid.ndim else parts[0]
+
+
+def _owner(store: BaseStore, block: ObjectID) -> int:
+    found = store.get_meta(block).instance_id
+    return store.instance_id if found is None else found

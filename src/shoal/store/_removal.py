@@ -1,0 +1,71 @@
+"""Objects on their way out."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import NamedTuple
+
+from shoal.store._folder import Folder, locked, names_in
+from shoal.store._format import linked_ids
+from shoal.store._ids import ObjectID
+from shoal.store._mapping import SMALL
+
+__all__ = ["Discarded", "discard", "forget_links", "put_away"]
+
+_HEAD = 4096  # bytes that are read at once
+
+
+class Discarded(NamedTuple):
+    """What became of an object that was removed."""
+
+    freed: int
+    members: list[ObjectID]
+
+
+def discard(folder: Folder, object_id: ObjectID, path: str) -> Discarded | None:
+    """Remove the file of an object, and what was noted of it; None if it is not there."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    name = f"{int(object_id):016x}"
+    try:
+        members, shares = linked_ids(os.pread(fd, _HEAD, 0), fd)
+        freed = put_away(folder, fd, path, name)
+    finally:
+        os.close(fd)
+    for member in members:
+        with suppress(OSError):
+            os.unlink(f"{folder.path}/r/{int(member):016x}/{name}")
+            os.rmdir(f"{folder.path}/r/{int(member):016x}")
+    return Discarded(freed + (forget_links(folder, object_id) if shares else 0), members)
+
+
+def put_away(folder: Folder, fd: int, path: str, name: str) -> int:
+    """Remove a file that is open; one that somebody looks at is kept out of sight until nobody does."""
+    size = os.fstat(fd).st_size
+    with suppress(FileNotFoundError):
+        if size > SMALL and not locked(fd, exclusive=True) and path.startswith(folder.path):
+            os.rename(path, f"{folder.path}/z/{name}-{os.fstat(fd).st_ino:x}")
+            return 0
+        os.unlink(path)
+    return size
+
+
+def forget_links(folder: Folder, object_id: ObjectID) -> int:
+    """Remove the links of an object to files of others, of which some may be the last."""
+    home, freed = f"{folder.path}/x/{int(object_id):016x}", 0
+    for name in names_in(home):
+        with suppress(FileNotFoundError):
+            fd = os.open(f"{home}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                if os.fstat(fd).st_nlink == 1:
+                    freed += put_away(folder, fd, f"{home}/{name}", name)
+                else:
+                    os.unlink(f"{home}/{name}")
+            finally:
+                os.close(fd)
+    with suppress(OSError):
+        os.rmdir(home)
+    return freed

@@ -1,0 +1,245 @@
+"""The store of this host: objects in a folder in shared memory, for all processes of one user, without a server."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from typing import Any
+
+from shoal.errors import ObjectNotFoundError, StoreError
+from shoal.store._base import BaseStore, Id
+from shoal.store._collect import collect
+from shoal.store._folder import Config, Folder, names_in
+from shoal.store._format import lay_out, parse
+from shoal.store._ids import ObjectID
+from shoal.store._lease import Lease, lease_of
+from shoal.store._mapping import Opened, open_file
+from shoal.store._meta import Link, ObjectMeta
+from shoal.store._names import Names, check_name
+from shoal.store._removal import discard
+from shoal.store._room import Room
+from shoal.store._sharing import Sharing
+from shoal.store._status import Status, status
+from shoal.store._writing import seal
+
+__all__ = ["Store"]
+
+
+class Store(BaseStore):
+    """Objects that any process of this user on this host can have, without a copy."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        memory: int | None = None,
+        spill: str | bool | None = None,
+        trust: bool = False,
+    ) -> None:
+        self.folder = Folder(path, memory, spill)
+        self.trust = trust
+        self._names = Names(self.folder)
+        self._rooms: dict[int, Room] = {}
+        collect(self.folder)
+
+    def __repr__(self) -> str:
+        return f"<store at {self.folder.path}>"
+
+    def __reduce__(self) -> Any:
+        return _again, (self.folder.path, self.trust)
+
+    @property
+    def instance_id(self) -> int:
+        """The number of this store among those that are joined."""
+        return self.folder.instance_id
+
+    @property
+    def config(self) -> Config:
+        """What all processes agree on: how much memory it may use, and where the rest goes."""
+        return self.folder.config
+
+    def create(self, meta: ObjectMeta, *, persist: bool = False) -> ObjectID:
+        """Write an object that was described; it can be seen when it is complete."""
+        lease = lease_of(self.folder)
+        object_id = lease.new_id(blob=meta.typename == "vineyard::Blob")
+        sharing = Sharing(self.folder, object_id)
+        laid = lay_out(meta, sharing.new_id, sharing.place)
+        persist = persist or meta.isglobal
+        if laid.links:
+            self._note_parents(laid.links, object_id)
+            if persist:
+                for member in laid.links:
+                    self.persist(member, missing_ok=meta.isglobal)
+        room = self._room(lease)
+        room.take(laid.size)
+        try:
+            path = self.folder.persisted(object_id) if persist else self.folder.transient(object_id)
+            seal(laid.parts, path, self.folder)
+        finally:
+            room.taken(laid.size)
+        return object_id
+
+    def get_meta(self, object_id: Id) -> ObjectMeta:
+        """Describe an object."""
+        wanted = ObjectID(object_id)
+        opened = self._open(wanted)
+        if opened is None:
+            raise self._missing(wanted)
+        return self._parsed(wanted, opened)
+
+    def exists(self, object_id: Id) -> bool:
+        """Tell whether there is an object."""
+        return any(os.path.exists(path) for path in self.folder.places(ObjectID(object_id)))
+
+    def persist(self, object_id: Id, *, missing_ok: bool = False) -> None:
+        """Let an object stay when the process that put it ends; so do its members."""
+        wanted = ObjectID(object_id)
+        if not self._is_persisted(wanted) and not self._rename(wanted):
+            if missing_ok:
+                return
+            raise self._missing(wanted)
+        for member in _links(self.get_meta(wanted)):
+            self.persist(member, missing_ok=True)
+
+    def delete(self, objects: Id | Iterable[Id], *, force: bool = False, deep: bool = True) -> None:
+        """Delete objects.
+
+        ``deep`` deletes members, too, but not those that other objects have for members, unless with ``force``. Who
+        looks at one keeps what he sees.
+        """
+        for each in [objects] if isinstance(objects, int | str) else objects:
+            self._delete(ObjectID(each), force=force, deep=deep)
+
+    def ids(self) -> list[ObjectID]:
+        """List all objects."""
+        return sorted({object_id for object_id, _ in self.folder.ids()})
+
+    def migrate(self, object_id: Id) -> ObjectID:
+        """Copy a remote object to this host; one that is here already stays what it is."""
+        return ObjectID(object_id)
+
+    def put_name(self, object_id: Id, name: str) -> None:
+        """Give a persisted object a name, in place of whatever had it."""
+        wanted = ObjectID(object_id)
+        check_name(name)
+        if wanted.is_blob:
+            raise StoreError(f"{wanted} is a blob, which cannot have a name")
+        if not self.exists(wanted):
+            raise self._missing(wanted)
+        if not self.get_meta(wanted).persistent:
+            raise StoreError(f"{wanted} goes when its process ends; persist it before it gets the name {name!r}")
+        self._names.put(name, wanted)
+
+    def get_name(self, name: str, wait: bool | float = False) -> ObjectID:
+        """Give the id that a name stands for; with ``wait``, a truth or seconds, also when it comes later."""
+        return self._names.get(name, wait)
+
+    def list_names(self, pattern: str = "*") -> dict[str, ObjectID]:
+        """List names and what they stand for."""
+        return {name: number for name, number in sorted(self._names.all().items()) if fnmatchcase(name, pattern)}
+
+    def drop_name(self, name: str) -> None:
+        """Forget a name; the object stays."""
+        self._names.drop(name)
+
+    def status(self) -> Status:
+        """Count what there is, and say what holds memory."""
+        return status(self.folder)
+
+    def collect(self) -> int:
+        """Remove what dead processes left, and what nobody looks at any more; give the bytes that came free."""
+        return collect(self.folder)
+
+    def clear(self) -> None:
+        """Delete all objects and names; what somebody looks at stays for him."""
+        for name in self._names.all():
+            with suppress(ObjectNotFoundError):
+                self._names.drop(name)
+        for object_id, path in list(self.folder.ids()):
+            discard(self.folder, object_id, path)
+        collect(self.folder)
+
+    def _open(self, wanted: ObjectID) -> Opened | None:
+        path, own = self.folder.path, f"{int(wanted):016x}"
+        for _ in range(3):  # it may be moved while it is looked for
+            for place in (f"{path}/p/{own}", f"{path}/t/{wanted.lease:010x}/{own}"):
+                if (opened := open_file(place, path, wanted)) is not None:
+                    return opened
+            for place in self.folder.places(wanted)[2:]:
+                if (opened := open_file(place, path, wanted)) is not None:
+                    return opened
+        return None
+
+    def _parsed(self, wanted: ObjectID, opened: Opened) -> ObjectMeta:
+        def stranger(owner: ObjectID) -> Opened:
+            there = open_file(f"{self.folder.path}/x/{int(wanted):016x}/{int(owner):016x}", self.folder.path, owner)
+            if there is None:
+                raise ObjectNotFoundError(f"{wanted} shares bytes of {owner}, which are gone")
+            return there
+
+        meta = parse(opened, wanted, stranger)
+        meta.id, meta.instance_id = wanted, self.folder.instance_id
+        meta.persistent = "/p/" in opened.path[-19:]
+        return meta
+
+    def _room(self, lease: Lease) -> Room:
+        found = self._rooms.get(lease.number)
+        if found is None:
+            self._rooms.clear()  # after a fork there is another lease
+            found = self._rooms[lease.number] = lease.room or Room(self.folder, lease)
+            lease.room = found
+        return found
+
+    def _rename(self, wanted: ObjectID) -> bool:
+        for _ in range(3):
+            for root in self.folder.roots:
+                with suppress(FileNotFoundError):
+                    os.rename(f"{root}/t/{wanted.lease:010x}/{int(wanted):016x}", f"{root}/p/{int(wanted):016x}")
+                    return True
+        return self._is_persisted(wanted)
+
+    def _is_persisted(self, wanted: ObjectID) -> bool:
+        return any(os.path.exists(f"{root}/p/{int(wanted):016x}") for root in self.folder.roots)
+
+    def _delete(self, wanted: ObjectID, *, force: bool, deep: bool) -> None:
+        tried = [(path, discard(self.folder, wanted, path)) for path in self.folder.places(wanted)]
+        gone = [(path, what.members) for path, what in tried if what is not None]
+        if not gone:
+            raise self._missing(wanted)
+        if any("/p/" in path[-19:] for path, _ in gone):
+            self._names.forget(wanted)
+        for member in gone[0][1] if deep else ():
+            others = [parent for parent in names_in(f"{self.folder.path}/r/{int(member):016x}") if self._is(parent)]
+            if force or not others:
+                with suppress(ObjectNotFoundError):
+                    self._delete(member, force=force, deep=True)
+
+    def _is(self, name: str) -> bool:
+        return self.exists(int(name, 16))
+
+    def _note_parents(self, members: Iterable[ObjectID], parent: ObjectID) -> None:
+        for member in members:
+            home = f"{self.folder.path}/r/{int(member):016x}"
+            os.makedirs(home, mode=0o700, exist_ok=True)
+            os.close(os.open(f"{home}/{int(parent):016x}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+
+    def _missing(self, wanted: ObjectID) -> ObjectNotFoundError:
+        why = "it was deleted, or never persisted and its process has ended"
+        return ObjectNotFoundError(f"there is no object {wanted} in the store at {self.folder.path}: {why}")
+
+
+def _links(meta: ObjectMeta) -> list[ObjectID]:
+    """List the members of an object that have a life of their own."""
+    found: list[ObjectID] = []
+    for member in meta.members.values():
+        if isinstance(member, Link):
+            found.append(member.id)
+        elif isinstance(member, ObjectMeta):
+            found += _links(member)
+    return found
+
+
+def _again(path: str, trust: bool) -> Store:
+    return Store(path, trust=trust)
