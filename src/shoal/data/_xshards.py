@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from shoal.abc import Engine, Handle
@@ -15,6 +16,7 @@ from shoal.data._row_objects import check_arrays, concatenated, row_count, rows_
 from shoal.data._saving import SavingMethods
 from shoal.data._schema import SchemaSurprise
 from shoal.engines import current
+from shoal.environments import Abroad
 from shoal.errors import PlanError
 
 __all__ = ["XShards"]
@@ -67,13 +69,19 @@ class XShards(FrameMethods, NativeMethods, SavingMethods):
         engine = current()
         return cls(Recipe.of(engine, engine.scatter(shards)))
 
-    def transform_shard(self, func: Callable[..., Any], *args: Any) -> XShards:
+    def transform_shard(
+        self, func: Callable[..., Any] | str, *args: Any, environment: str | Path | None = None
+    ) -> XShards:
         """Call a function with each shard, and these arguments behind it; what it gives takes the shard's place.
+
+        With ``environment`` it runs in another Python environment (`shoal.environments`), where it may be named, as in
+        ``"package.module:function"``; shards cross as arrays, frames, Arrow and plain values.
 
         >>> XShards.from_shards([[1, 2], [3]]).transform_shard(lambda shard, n: shard * n, 2).collect()
         [[1, 2, 1, 2], [3, 3]]
         """
-        return self._then(partial(_called, func, args) if args else func)
+        call: Any = func if environment is None else Abroad(func, environment)
+        return self._then(partial(_called, call, args) if args else call)
 
     def collect(self) -> list[Any]:
         """Bring all shards here."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from shoal._lazy import attach
 
 if TYPE_CHECKING:
+    from shoal.environments._abroad import Abroad
     from shoal.environments._build import build
     from shoal.environments._check import check
     from shoal.environments._environment import Environment, find
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from shoal.environments._recipe import Install, Recipe, recipe, recipe_names
 
 __all__ = [
+    "Abroad",
     "Built",
     "Environment",
     "Guest",
@@ -39,6 +41,7 @@ __all__ = [
 __getattr__, __dir__ = attach(
     __name__,
     {
+        "_abroad": ("Abroad",),
         "_build": ("build",),
         "_check": ("check",),
         "_environment": ("Environment", "find"),

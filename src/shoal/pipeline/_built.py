@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from shoal import registry
@@ -44,12 +45,18 @@ class Built:
         return call(sample, *more)
 
 
-def function_of(function: Any, arguments: Mapping[str, Any] | None) -> Callable[..., Any]:
+def function_of(
+    function: Any, arguments: Mapping[str, Any] | None, environment: str | Path | None = None
+) -> Callable[..., Any]:
     """Give what a stage calls: a function as it is, a class whose instances can be called as what workers build of it.
 
     >>> function_of(dict, None)
     <class 'dict'>
     """
+    if environment is not None:
+        from shoal.environments import Abroad
+
+        return Abroad(function, environment, arguments=arguments)
     if isinstance(function, type) and any("__call__" in vars(base) for base in function.__mro__):
         return Built(function, arguments or {})
     if arguments is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
@@ -94,6 +95,7 @@ class Dataset:
         *,
         random: bool = False,
         arguments: Mapping[str, Any] | None = None,
+        environment: str | Path | None = None,
         **pool: Unpack[PoolOptions],
     ) -> Dataset:
         """Turn each sample into another; a result without a key gets that of its sample.
@@ -105,35 +107,40 @@ class Dataset:
         A class is built once by each worker, with ``arguments``, and then called: for models, and whatever else takes
         long to load. If what is built has a ``device``, it gets torch tensors that are there.
 
+        With ``environment`` the function runs in another Python environment (`shoal.environments`): one that was built
+        by `shoal env create`, or that of a path. It may be named there, as in ``"package.module:function"``.
+
         With ``random=True`` the function is called as ``function(sample, rng)`` with a numpy generator that follows
         from the seed of `shuffle`, the epoch, the sample and this stage: a sample is treated alike wherever and
         whenever it is its turn, and otherwise in the next epoch.
         """
         number = self._stage_number() if random else None
-        return self._then(Map(function_of(function, arguments), number, pool=_pool(pool)))
+        return self._then(Map(function_of(function, arguments, environment), number, pool=_pool(pool)))
 
     def filter(
         self,
         predicate: Callable[[Sample], bool],
         *,
         arguments: Mapping[str, Any] | None = None,
+        environment: str | Path | None = None,
         **pool: Unpack[PoolOptions],
     ) -> Dataset:
         """Keep the samples for which a function, or what is built of a class, is true; see `map`."""
-        return self._then(Filter(function_of(predicate, arguments), pool=_pool(pool)))
+        return self._then(Filter(function_of(predicate, arguments, environment), pool=_pool(pool)))
 
     def flat_map(
         self,
         function: Callable[[Sample], Iterable[Sample]],
         *,
         arguments: Mapping[str, Any] | None = None,
+        environment: str | Path | None = None,
         **pool: Unpack[PoolOptions],
     ) -> Dataset:
         """Turn each sample into any number of samples; those without a key are numbered after their parent's.
 
         Functions and classes are as in `map`.
         """
-        return self._then(FlatMap(function_of(function, arguments), pool=_pool(pool)))
+        return self._then(FlatMap(function_of(function, arguments, environment), pool=_pool(pool)))
 
     def apply(self, *stages: BlockStage, **pool: Unpack[PoolOptions]) -> Dataset:
         """Add stages that are made elsewhere, such as those of `shoal.image`.
