@@ -10,7 +10,7 @@ from contextlib import suppress
 from shoal.store._folder import Folder, locked, names_in
 from shoal.store._ids import ObjectID
 from shoal.store._lease import dead, sweep
-from shoal.store._removal import forget_links
+from shoal.store._removal import forget_links, remove
 
 __all__ = ["collect"]
 
@@ -40,11 +40,11 @@ def _unneeded(folder: Folder) -> int:
     for name in names_in(f"{folder.path}/z"):
         path = f"{folder.path}/z/{name}"
         with suppress(FileNotFoundError):
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             try:
                 if locked(fd, exclusive=True):
                     freed += os.fstat(fd).st_size
-                    os.unlink(path)
+                    remove(fd, path)
             finally:
                 os.close(fd)
     return freed

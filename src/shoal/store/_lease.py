@@ -18,8 +18,9 @@ from shoal._ending import ends_with_program
 from shoal.errors import StoreError
 from shoal.store._folder import Folder, locked, names_in
 from shoal.store._ids import BLOB, COUNT_BITS, ObjectID, new_lease
+from shoal.store._recycling import Recycler
 
-__all__ = ["Lease", "aside", "dead", "lease_of"]
+__all__ = ["Lease", "aside", "dead", "lease_of", "own_lease"]
 
 #: Bytes that are set aside, and the process that they are for.
 _NOTE = Struct("<QQ")
@@ -38,6 +39,7 @@ class Lease:
         self.room: Any = None
         """What sets memory aside, for all who use the lease."""
         self._begin()
+        self.recycler = Recycler(folder, self.path)
         ends_with_program(self)
 
     def new_id(self, blob: bool = False) -> ObjectID:
@@ -64,6 +66,7 @@ class Lease:
             return
         self._held = False
         _LEASES.pop(self._folder.path, None)
+        self.recycler.forget()
         with suppress(OSError):
             sweep(self._folder, self.path)
         os.close(self._fd)
@@ -73,6 +76,7 @@ class Lease:
         """Be no part of it any more, in a process that was forked from the one that it is of."""
         self._held = False
         os.close(self._fd)  # not unlocked: the lock is the parent's as well
+        self.recycler.forget()
 
     def _begin(self) -> None:
         self.number = new_lease()
@@ -136,6 +140,11 @@ def lease_of(folder: Folder) -> Lease:
             if found is None:
                 found = _LEASES[folder.path] = Lease(folder)
     return found
+
+
+def own_lease(folder: Folder) -> Lease | None:
+    """Give the lease of this process on a store, if it has one."""
+    return _LEASES.get(folder.path)
 
 
 def _forget_all() -> None:

@@ -77,7 +77,7 @@ def open_file(path: str, folder: str, owner: ObjectID) -> Opened | None:
             return Opened(memoryview(head), head, path, None)
         flock(fd, LOCK_SH)  # nobody who moves or removes it holds it for long
         found = os.fstat(fd)
-        if not found.st_nlink:
+        if not _is(path, found.st_ino):  # it was removed before there was a lock on it, and may hold something else
             return None
         os.utime(fd)
         mapped = mmap.mmap(fd, found.st_size, prot=mmap.PROT_READ)
@@ -88,6 +88,13 @@ def open_file(path: str, folder: str, owner: ObjectID) -> Opened | None:
     region = Region(begin, begin + found.st_size, folder, owner, path, found.st_ino, {})
     _remember(region, mapped)
     return Opened(view, head, path, region)
+
+
+def _is(path: str, inode: int) -> bool:
+    try:
+        return os.stat(path).st_ino == inode
+    except FileNotFoundError:
+        return False
 
 
 def address(data: Any) -> int:

@@ -10,8 +10,9 @@ from shoal.store._folder import Folder, locked, names_in
 from shoal.store._format import linked_ids
 from shoal.store._ids import ObjectID
 from shoal.store._mapping import SMALL
+from shoal.store._recycling import LEAST, Recycler, punch
 
-__all__ = ["Discarded", "discard", "forget_links", "put_away"]
+__all__ = ["Discarded", "discard", "forget_links", "put_away", "remove"]
 
 _HEAD = 4096  # bytes that are read at once
 
@@ -23,16 +24,16 @@ class Discarded(NamedTuple):
     members: list[ObjectID]
 
 
-def discard(folder: Folder, object_id: ObjectID, path: str) -> Discarded | None:
+def discard(folder: Folder, object_id: ObjectID, path: str, recycler: Recycler | None = None) -> Discarded | None:
     """Remove the file of an object, and what was noted of it; None if it is not there."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     name = f"{int(object_id):016x}"
     try:
         members, shares = linked_ids(os.pread(fd, _HEAD, 0), fd)
-        freed = put_away(folder, fd, path, name)
+        freed = put_away(folder, fd, path, name, recycler)
     finally:
         os.close(fd)
     for member in members:
@@ -42,15 +43,26 @@ def discard(folder: Folder, object_id: ObjectID, path: str) -> Discarded | None:
     return Discarded(freed + (forget_links(folder, object_id) if shares else 0), members)
 
 
-def put_away(folder: Folder, fd: int, path: str, name: str) -> int:
+def put_away(folder: Folder, fd: int, path: str, name: str, recycler: Recycler | None = None) -> int:
     """Remove a file that is open; one that somebody looks at is kept out of sight until nobody does."""
-    size = os.fstat(fd).st_size
+    what = os.fstat(fd)
     with suppress(FileNotFoundError):
-        if size > SMALL and not locked(fd, exclusive=True) and path.startswith(folder.path):
-            os.rename(path, f"{folder.path}/z/{name}-{os.fstat(fd).st_ino:x}")
-            return 0
-        os.unlink(path)
-    return size
+        if what.st_size > SMALL and path.startswith(folder.path):
+            if not locked(fd, exclusive=True):
+                os.rename(path, f"{folder.path}/z/{name}-{what.st_ino:x}")
+                return 0
+            if recycler is not None and recycler.keep(fd, path):
+                return what.st_size
+        remove(fd, path)
+    return what.st_size
+
+
+def remove(fd: int, path: str) -> None:
+    """Remove a file of which the caller has the lock, and its memory, even if its writer has it mapped."""
+    what = os.fstat(fd)
+    os.unlink(path)
+    if what.st_nlink == 1 and what.st_size >= LEAST:
+        punch(fd, what.st_size)
 
 
 def forget_links(folder: Folder, object_id: ObjectID) -> int:
@@ -58,7 +70,7 @@ def forget_links(folder: Folder, object_id: ObjectID) -> int:
     home, freed = f"{folder.path}/x/{int(object_id):016x}", 0
     for name in names_in(home):
         with suppress(FileNotFoundError):
-            fd = os.open(f"{home}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(f"{home}/{name}", os.O_RDWR | os.O_CLOEXEC)
             try:
                 if os.fstat(fd).st_nlink == 1:
                     freed += put_away(folder, fd, f"{home}/{name}", name)

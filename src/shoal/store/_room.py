@@ -15,6 +15,7 @@ from shoal.errors import StoreFullError
 from shoal.store._collect import collect
 from shoal.store._folder import Folder, names_in
 from shoal.store._lease import Lease, aside
+from shoal.store._recycling import FREE, reclaim
 from shoal.store._spilling import spill
 
 __all__ = ["Room", "Usage", "usage"]
@@ -48,14 +49,28 @@ def usage(folder: Folder, *, without: str | None = None) -> Usage:
         _size(f"{folder.path}/p", seen) + kept,
         sum(_size(lease, seen) for lease in leases),
         _size(f"{folder.path}/z", seen),
-        sum(aside(lease)[0] for lease in leases if lease != without),
+        sum(aside(lease)[0] for lease in leases if lease != without)
+        + sum(_size(lease, seen, FREE) for lease in leases),
     )
 
 
-def _size(folder: str, seen: set[int]) -> int:
+def _free_files(folder: Folder) -> list[str]:
+    """List files whose memory is kept for the next object."""
+    found = []
+    for lease in names_in(f"{folder.path}/t"):
+        with suppress(FileNotFoundError):
+            home = f"{folder.path}/t/{lease}"
+            found += [f"{home}/{name}" for name in os.listdir(home) if name.startswith(FREE)]
+    return found
+
+
+def _size(folder: str, seen: set[int], prefix: str | None = None) -> int:
+    """Count the bytes of objects in a folder, or of files whose names have a prefix."""
     total = 0
     with suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in entries:
+            if entry.name.startswith(prefix or ".") != (prefix is not None):
+                continue
             with suppress(FileNotFoundError):
                 found = entry.stat(follow_symlinks=False)
                 if found.st_nlink > 1:
@@ -95,7 +110,9 @@ class Room:
             busy = self._lease.promised
             free = limit - usage(self._folder, without=self._lease.path).total - busy
             if free < size:
+                self._lease.recycler.clear()
                 collect(self._folder)
+                reclaim(_free_files(self._folder))
                 free = limit - usage(self._folder, without=self._lease.path).total - busy
             if free < size:
                 free += spill(self._folder, size - free)

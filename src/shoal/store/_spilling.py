@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from shoal.store._folder import Folder, locked, names_in
+from shoal.store._removal import remove
 
 __all__ = ["spill"]
 
@@ -48,7 +49,7 @@ def _moved(folder: Folder, disk: str, inside: str) -> bool:
     """Move one object, unless somebody looks at it."""
     here, there = f"{folder.path}/{inside}", f"{disk}/{inside}"
     try:
-        fd = os.open(here, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(here, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
@@ -63,7 +64,7 @@ def _moved(folder: Folder, disk: str, inside: str) -> bool:
                 os.unlink(there)
             return False
         with suppress(FileNotFoundError):
-            os.unlink(here)
+            remove(fd, here)
         return True
     finally:
         os.close(fd)

@@ -14,7 +14,7 @@ from shoal.store._collect import collect
 from shoal.store._folder import Config, Folder, names_in
 from shoal.store._format import lay_out, parse
 from shoal.store._ids import ObjectID
-from shoal.store._lease import Lease, lease_of
+from shoal.store._lease import Lease, lease_of, own_lease
 from shoal.store._mapping import Opened, open_file
 from shoal.store._meta import Link, ObjectMeta
 from shoal.store._names import Names, check_name
@@ -72,10 +72,12 @@ class Store(BaseStore):
             if persist:
                 for member in laid.links:
                     self.persist(member, missing_ok=meta.isglobal)
+        path = self.folder.persisted(object_id) if persist else self.folder.transient(object_id)
+        if lease.recycler.write(laid.parts, laid.size, path):
+            return object_id
         room = self._room(lease)
         room.take(laid.size)
         try:
-            path = self.folder.persisted(object_id) if persist else self.folder.transient(object_id)
             seal(laid.parts, path, self.folder)
         finally:
             room.taken(laid.size)
@@ -204,7 +206,9 @@ class Store(BaseStore):
         return any(os.path.exists(f"{root}/p/{int(wanted):016x}") for root in self.folder.roots)
 
     def _delete(self, wanted: ObjectID, *, force: bool, deep: bool) -> None:
-        tried = [(path, discard(self.folder, wanted, path)) for path in self.folder.places(wanted)]
+        lease = own_lease(self.folder)
+        recycler = lease.recycler if lease is not None and lease.number == wanted.lease else None
+        tried = [(path, discard(self.folder, wanted, path, recycler)) for path in self.folder.places(wanted)]
         gone = [(path, what.members) for path, what in tried if what is not None]
         if not gone:
             raise self._missing(wanted)
