@@ -5,6 +5,7 @@
 # make bench   benchmarks against peers, in one run
 # make bench-tables  the same for tables, engines and exports
 # make bench-tools   the same for the tar tools
+# make bench-store   the same for objects in shared memory
 # make env     .venv with all engines and frameworks that live together
 
 PYTHON ?= python3
@@ -23,7 +24,7 @@ MODIN := $(HOME)/.cache/shoal-bench/modin-$(shell cat benchmarks/modin.txt | sha
 
 TARPROC := $(HOME)/.cache/shoal-bench/tarproc-$(shell cat benchmarks/tarproc.txt | sha256sum | cut -c 1-12)
 
-.PHONY: env demo test check soak bench bench-tables bench-tools clean
+.PHONY: env demo test check soak bench bench-tables bench-tools bench-store clean
 
 env: .venv/all.done
 
@@ -87,6 +88,10 @@ bench-tables: .venv/all.done $(MODIN)/modin.done
 
 bench-tools: .venv/all.done $(TARPROC)/tarproc.done
 	$(BIN)/python -m benchmarks.tar_tools --tarproc $(TARPROC)
+
+bench-store: .venv/all.done
+	$(BIN)/shoal env create vineyard
+	$(BIN)/python -m benchmarks.shared_memory --environment vineyard
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .hypothesis build dist

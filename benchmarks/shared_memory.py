@@ -28,6 +28,7 @@ import pandas as pd
 
 from benchmarks.measure import Result, compare
 from shoal import store
+from shoal.environments import find
 
 LARGE = 100_000_000
 SMALL, SMALL_COUNT = 1000, 3000
@@ -243,11 +244,12 @@ def _frame(shelf: store.Store, rounds: int) -> str:
 def main() -> None:
     """Run everything and keep the results."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--vineyard", help="the Python of an environment that has Vineyard")
+    parser.add_argument("--environment", help="an environment that has Vineyard, by name or path")
     machine = f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()}"
     peers = ", ".join(f"{name} {version(name)}" for name in ("shoal", "numpy", "pandas", "ray"))
     parts = [f"# Results: shared memory\n\n`make bench-store` on {date.today():%Y-%m-%d}: {machine}; {peers}.\n"]
-    for part in run(parser.parse_args().vineyard):
+    environment = parser.parse_args().environment
+    for part in run(None if environment is None else find(environment).python):
         print(part, flush=True)
         parts.append(part)
     Path(__file__).with_name("RESULTS-store.md").write_text("\n".join(parts))
