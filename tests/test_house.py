@@ -27,7 +27,7 @@ SOURCE = ROOT / "src" / "shoal"
 
 #: Data flows downwards; a room may import from the lines above its own, and from its own room.
 ROOMS = [
-    {"errors", "settings", "registry", "abc", "_optional", "_lazy", "_malloc", "_ending"},
+    {"errors", "settings", "registry", "abc", "_optional", "_lazy", "_malloc", "_ending", "_slabs"},
     {"files", "environments"},
     {"shards", "order", "store"},
     {"sources", "pipeline"},

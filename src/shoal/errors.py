@@ -25,8 +25,10 @@ ShoalError
 ├── StoreError               (RuntimeError)         something is wrong with an object store, or how it is used
 │   ├── ObjectNotFoundError  (LookupError)          there is no such object, or name
 │   ├── CorruptObjectError   (ValueError)           the bytes of an object are not what they should be
-│   └── StoreFullError       (MemoryError)          there is no room for an object
+│   ├── StoreFullError       (MemoryError)          there is no room for an object
+│   └── StoreUnreachableError (ConnectionError)     the store of another host does not answer
 ├── WorkerDiedError          (RuntimeError)         a worker process died while it worked on a block
+├── WorkerHangError          (TimeoutError)         workers do not move any more
 ├── WorkerEnvironmentError   (RuntimeError)         a Python environment for workers is missing or wrong
 └── GuestError               (RuntimeError)         a call in another Python environment failed
     └── GuestTimeoutError    (TimeoutError)         it took longer than it may
@@ -66,6 +68,7 @@ __all__ = [
     "StateError",
     "StoreError",
     "StoreFullError",
+    "StoreUnreachableError",
     "TruncatedShardError",
     "TrustError",
     "UnsupportedMemberError",
@@ -74,6 +77,7 @@ __all__ = [
     "UrlNotFoundError",
     "WorkerDiedError",
     "WorkerEnvironmentError",
+    "WorkerHangError",
 ]
 
 
@@ -224,6 +228,10 @@ class StoreFullError(StoreError, MemoryError):
     """There is no room for an object; the text says what holds the memory."""
 
 
+class StoreUnreachableError(StoreError, ConnectionError):
+    """The store of another host does not answer."""
+
+
 class WorkerDiedError(ShoalError, RuntimeError):
     """A worker process died while it worked on a block: killed, crashed in a library, or left by its own code."""
 
@@ -239,6 +247,10 @@ class WorkerDiedError(ShoalError, RuntimeError):
             return None
         known = {int(each): each.name for each in signal.Signals}
         return known.get(-self.exitcode, f"signal {-self.exitcode}")
+
+
+class WorkerHangError(ShoalError, TimeoutError):
+    """Workers do not move any more; the text says where each of them is."""
 
 
 class WorkerEnvironmentError(ShoalError, RuntimeError):

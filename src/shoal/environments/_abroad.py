@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 from shoal.environments._environment import Environment, find
@@ -43,7 +43,7 @@ class Abroad:
 
     def __call__(self, *values: Any, **options: Any) -> Any:
         """Call it."""
-        guests = _GUESTS.__dict__
+        guests = cast("dict[Any, Any]", _GUESTS.__dict__)
         place = self.environment.python, self._path
         guest = guests.get(place)
         if guest is None or not guest.is_alive:

@@ -9,10 +9,10 @@ import numpy as np
 
 from shoal import registry
 from shoal._optional import tensor_library
+from shoal._slabs import whole_slab
 from shoal.abc import Sample
 from shoal.errors import MissingFieldError
 from shoal.pipeline._memory import Memory, joined, native
-from shoal.pipeline._slabs import whole_slab
 
 __all__ = ["collate", "column", "to_numpy"]
 

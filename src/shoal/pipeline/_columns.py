@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from shoal._slabs import aligned_empty
 from shoal.abc import Columns, Picks, Sample, Source, SupportsBatches, SupportsColumns
 from shoal.order import Ids
 from shoal.pipeline._collate import column
-from shoal.pipeline._memory import aligned_empty, is_aligned, joined
+from shoal.pipeline._memory import is_aligned, joined
 from shoal.pipeline._parcel import Batches
 from shoal.pipeline.stages import BlockStage, Select
 

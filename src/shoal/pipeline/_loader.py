@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from shoal import registry
+from shoal._slabs import Slabs
 from shoal.abc import Pool, Sample, Source, Workers
 from shoal.errors import PlanError, StateError
 from shoal.order import Part, merge_digests, own_lanes, rank_part
@@ -20,7 +21,6 @@ from shoal.pipeline._meter import Meter
 from shoal.pipeline._plan import Plan
 from shoal.pipeline._program import ways_of_reading
 from shoal.pipeline._run import Run, Setting
-from shoal.pipeline._slabs import Slabs
 from shoal.pipeline._state import Position, differences, merge_states, read_states, state_of
 from shoal.pipeline._which_run import is_straight, make_run
 from shoal.pipeline.groups import Group, current_group, current_worker
@@ -145,6 +145,12 @@ class Loader:
         size = self._options.batch_size
         found = known // size if self._options.end == "drop" else -(-known // size)
         return found if self._options.steps is None else min(found, self._options.steps)
+
+    @property
+    def samples(self) -> int | None:
+        """How many samples an epoch has, of all ranks; None if that is not known beforehand."""
+        known, steps = self._known_slots(), self.steps
+        return None if known is None or steps is None else min(known, steps * self._options.batch_size)
 
     def order_digest(self) -> str:
         """Give a fingerprint of what this rank received of the epoch, and where; see `shoal.order.merge_digests`."""

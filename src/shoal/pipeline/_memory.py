@@ -7,33 +7,21 @@ begins there.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from shoal._optional import tensor_library
+from shoal._slabs import ALIGNMENT, aligned_empty
 
-__all__ = ["Memory", "aligned_empty", "as_array", "is_aligned", "is_number", "is_ragged", "joined", "native", "widened"]
+__all__ = ["Memory", "as_array", "is_aligned", "is_number", "is_ragged", "joined", "native", "widened"]
 
 #: Gives memory for an array of a shape and type; None for `aligned_empty`.
 Memory: TypeAlias = "Callable[[Sequence[int], np.dtype[Any]], np.ndarray[Any, Any]] | None"
 
-ALIGNMENT = 64
-
 #: The types that every framework has: bool, whole numbers, float16 to float64, complex64 and complex128.
 _NUMBERS = frozenset("?bBhHiIlLqQefdFD")
-
-
-def aligned_empty(shape: Sequence[int], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Make an array of any contents whose memory begins at a multiple of 64 bytes.
-
-    >>> is_aligned(aligned_empty((3, 5), np.dtype("f4")))
-    True
-    """
-    memory = np.empty(math.prod(shape) * dtype.itemsize + ALIGNMENT, np.uint8)
-    return np.ndarray(shape, dtype, memory, -memory.ctypes.data % ALIGNMENT)
 
 
 def is_aligned(array: np.ndarray[Any, Any]) -> bool:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shoal._ending import ends_with_program
+from shoal._slabs import Slabs
 from shoal.abc import Pool
 from shoal.order import Ids, Part
 from shoal.pipeline._live import LiveLine
 from shoal.pipeline._meter import Meter
 from shoal.pipeline._plan import Plan
 from shoal.pipeline._rows import Rows
-from shoal.pipeline._slabs import Slabs
 from shoal.pipeline.ledger import Ledger
 
 __all__ = ["CHANGED", "Run", "Setting"]

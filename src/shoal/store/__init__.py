@@ -26,11 +26,16 @@ if TYPE_CHECKING:
         get_current_builders,
         get_current_resolvers,
         resolver_context,
+        trusted,
     )
+    from shoal.store._flight_client import RemoteStore
+    from shoal.store._flight_server import StoreServer, Tls
     from shoal.store._folder import StoreWarning
     from shoal.store._globals import make_global_dataframe, make_global_tensor, partitions
     from shoal.store._ids import ObjectID
     from shoal.store._meta import Blob, Object, ObjectMeta
+    from shoal.store._placing import Home, Placed, make_global
+    from shoal.store._rows import columns, row_partitions
     from shoal.store._status import Holder, Status
     from shoal.store._store import Store
 
@@ -39,22 +44,31 @@ __all__ = [
     "Blob",
     "BuilderContext",
     "Holder",
+    "Home",
     "Object",
     "ObjectID",
     "ObjectMeta",
+    "Placed",
+    "RemoteStore",
     "ResolverContext",
     "Status",
     "Store",
+    "StoreServer",
     "StoreWarning",
+    "Tls",
     "builder_context",
+    "columns",
     "connect",
     "context",
     "get_current_builders",
     "get_current_resolvers",
+    "make_global",
     "make_global_dataframe",
     "make_global_tensor",
     "partitions",
     "resolver_context",
+    "row_partitions",
+    "trusted",
 ]
 
 __getattr__, __dir__ = attach(
@@ -70,11 +84,16 @@ __getattr__, __dir__ = attach(
             "get_current_builders",
             "get_current_resolvers",
             "resolver_context",
+            "trusted",
         ),
+        "_flight_client": ("RemoteStore",),
+        "_flight_server": ("StoreServer", "Tls"),
         "_folder": ("StoreWarning",),
         "_globals": ("make_global_dataframe", "make_global_tensor", "partitions"),
         "_ids": ("ObjectID",),
         "_meta": ("Blob", "Object", "ObjectMeta"),
+        "_placing": ("Home", "Placed", "make_global"),
+        "_rows": ("columns", "row_partitions"),
         "_status": ("Holder", "Status"),
         "_store": ("Store",),
     },

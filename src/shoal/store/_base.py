@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from shoal.abc import ObjectStore
 from shoal.errors import ObjectNotFoundError, PlanError
 from shoal.store._contexts import get_current_builders, get_current_resolvers, trusting
-from shoal.store._ids import ObjectID
+from shoal.store._ids import ObjectID, looks_like_id
 from shoal.store._meta import Object, ObjectMeta
 from shoal.store._names import check_name
 
@@ -92,8 +92,8 @@ class BaseStore(ObjectStore):
             return get_current_resolvers().run(found, **options)
 
     def get_object(self, object_id: Id) -> Object:
-        """Give an object as it is."""
-        return Object(self.get_meta(object_id), self)
+        """Give an object as it is; a name may stand for its id."""
+        return Object(self.get_meta(self._id(object_id, None)), self)
 
     def create_metadata(self, meta: ObjectMeta) -> ObjectMeta:
         """Write an object that was described, and describe it as it is now."""
@@ -125,6 +125,6 @@ class BaseStore(ObjectStore):
             raise PlanError("get() wants an id or a name")
         if object_id is None:
             return ObjectID(self.get_name(str(name)))
-        if isinstance(object_id, str) and not (object_id.startswith("o") and len(object_id) == 17):
+        if isinstance(object_id, str) and not looks_like_id(object_id):
             return ObjectID(self.get_name(object_id))
         return ObjectID(object_id)

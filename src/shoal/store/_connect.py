@@ -8,7 +8,7 @@ from typing import Any
 from shoal import settings
 from shoal.errors import PlanError
 from shoal.store._folder import default_folder
-from shoal.store._store import Store
+from shoal.store._joined import JoinedStore
 
 __all__ = ["connect"]
 
@@ -25,7 +25,8 @@ def connect(
 
     ``memory`` is how many bytes of shared memory it may use, and ``spill`` a folder on a disk for what does not fit, or
     False for none; both stay as they are for who comes next. ``trust`` allows pickles. URLs are
-    ``grpc://host:port`` (`shoal store serve`), with ``token=``, and ``vineyard://socket``.
+    ``grpc://host:port`` and ``grpc+tls://host:port`` (`shoal store serve`), with ``token=``, a text or the `Path` of a
+    file, and ``tls_root=``, the path of a certificate to trust; and ``vineyard://socket``.
     """
     where = settings.current().store if path_or_url is None else os.fspath(path_or_url)
     scheme, _, rest = (where or "").partition("://")
@@ -42,4 +43,4 @@ def connect(
     if options:
         raise PlanError(f"connect() to a folder takes no option {next(iter(options))!r}")
     limit = None if memory is None else settings.parse_bytes(memory)
-    return Store(rest or where or default_folder(), memory=limit, spill=spill, trust=trust)
+    return JoinedStore(rest or where or default_folder(), memory=limit, spill=spill, trust=trust)

@@ -25,7 +25,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
+from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, LOCK_UN, flock
 from functools import cached_property
 from pathlib import Path
 
@@ -33,8 +33,21 @@ from shoal import settings
 from shoal.errors import StoreError
 from shoal.store._ids import ObjectID
 
-__all__ = ["Config", "Folder", "StoreWarning", "default_folder", "locked", "names_in", "write_private"]
+__all__ = [
+    "COPY",
+    "Config",
+    "Folder",
+    "StoreWarning",
+    "default_folder",
+    "files_in",
+    "locked",
+    "names_in",
+    "unlocked",
+    "write_private",
+]
 
+#: How the names of copies begin that are being made on the disk.
+COPY = ".copy-"
 _SHARED = "/dev/shm"  # noqa: S108 - what is made there is private
 _ENOUGH = 256 * 2**20
 _ROOMS = ("p", "t", "z", "x", "r", "n", "peers")
@@ -77,7 +90,7 @@ class Folder:
         """What was agreed on; whoever connects may change it."""
         now = os.stat(f"{self.path}/config.json")
         if self._seen != (now.st_ino, now.st_mtime_ns):
-            self._config = Config(**json.loads(Path(self.path, "config.json").read_text()))
+            self._config = _config(Path(self.path, "config.json"))
             self._seen = now.st_ino, now.st_mtime_ns
         return self._config
 
@@ -107,9 +120,9 @@ class Folder:
     def ids(self) -> Iterator[tuple[ObjectID, str]]:
         """List all objects, each with its file; the same one may come twice while it moves."""
         for root in self.roots:
-            yield from _files(f"{root}/p")
+            yield from files_in(f"{root}/p")
             for lease in names_in(f"{root}/t"):
-                yield from _files(f"{root}/t/{lease}")
+                yield from files_in(f"{root}/t/{lease}")
 
     @contextmanager
     def lock(self, name: str) -> Iterator[None]:
@@ -119,7 +132,7 @@ class Folder:
             flock(fd, LOCK_EX)
             yield
         finally:
-            os.close(fd)
+            unlocked(fd)
 
     def _set_up(self, memory: int | None, spill: str | bool | None) -> None:
         with self.lock("config"):
@@ -143,6 +156,13 @@ class Folder:
         if isinstance(spill, str):
             return os.path.abspath(spill)
         return str(settings.current().cache / "spilled" / secrets.token_hex(8))
+
+
+def _config(path: Path) -> Config:
+    try:
+        return Config(**json.loads(path.read_text()))
+    except (ValueError, TypeError) as error:
+        raise StoreError(f"{path} does not say how to use the store: {error}; remove its folder") from None
 
 
 def default_folder() -> str:
@@ -186,6 +206,12 @@ def locked(fd: int, exclusive: bool = False) -> bool:
     return True
 
 
+def unlocked(fd: int) -> None:
+    """Close a file that may be locked; a process that was forked meanwhile has it open, too, and must not keep it."""
+    flock(fd, LOCK_UN)
+    os.close(fd)
+
+
 def _make_private(path: str) -> None:
     os.makedirs(os.path.dirname(path), exist_ok=True)
     try:
@@ -201,7 +227,8 @@ def _make_private(path: str) -> None:
         raise StoreError(f"{path} cannot be made: {error.strerror}") from error
 
 
-def _files(folder: str) -> Iterator[tuple[ObjectID, str]]:
+def files_in(folder: str) -> Iterator[tuple[ObjectID, str]]:
+    """List the objects in a folder that may be gone, each with its file."""
     for name in names_in(folder):
         with suppress(ValueError):
             yield ObjectID(int(name, 16)), f"{folder}/{name}"

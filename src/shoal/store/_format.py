@@ -1,6 +1,7 @@
 """The bytes of an object: a head, a document in JSON, and blobs.
 
-Each blob begins at a multiple of 64 bytes, so that whatever it holds can be used where it lies.
+The head has the size of the document, and its checksum; that of blobs would cost more than getting them. Each blob
+begins at a multiple of 64 bytes, so that whatever it holds can be used where it lies.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
+from zlib import crc32
 
 from shoal.errors import CorruptObjectError
 from shoal.store._ids import ObjectID
@@ -18,13 +20,14 @@ from shoal.store._meta import Blob, Link, Member, ObjectMeta
 if TYPE_CHECKING:
     from shoal.store._mapping import Opened, Place
 
-__all__ = ["HEAD", "Laid", "document_size", "lay_out", "linked_ids", "parse"]
+__all__ = ["HEAD", "Laid", "document_end", "lay_out", "linked_ids", "parse"]
 
 _MAGIC = b"shoalob1"
-_HEAD = Struct("<8sI")
+_HEAD = Struct("<8sII")
 HEAD = _HEAD.size
 _ALIGN = 64
 _LINKS = b'{"l":['  # how the document of an object begins that has something to do with others
+_WRONG = (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError)
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 
 
@@ -89,7 +92,7 @@ def lay_out(meta: ObjectMeta, new_id: Callable[[], ObjectID], find: Callable[[Bl
         others = {"l": [int(link) for link in writing.links], "x": len(writing.strangers)}
     text = _dumps({**others, "d": tree, "b": writing.table}).encode("utf-8", "surrogatepass")
     begin = HEAD + len(text)
-    parts: list[bytes | memoryview] = [_HEAD.pack(_MAGIC, len(text)), text]
+    parts: list[bytes | memoryview] = [_HEAD.pack(_MAGIC, len(text), crc32(text)), text]
     size = begin
     for view in writing.blobs:
         if gap := -size % _ALIGN:
@@ -103,35 +106,41 @@ def linked_ids(begin: bytes, fd: int) -> tuple[list[ObjectID], bool]:
     """Read which objects are members of one, and whether it shares blobs, given its first bytes and its file."""
     if begin[HEAD : HEAD + len(_LINKS)] != _LINKS:
         return [], False
-    size = document_size(begin, "to be removed")
-    text = begin[HEAD : HEAD + size]
-    while len(text) < size and (more := os.pread(fd, size - len(text), HEAD + len(text))):
-        text += more
-    document = json.loads(text.decode("utf-8", "surrogatepass"))
-    return [ObjectID(number) for number in document["l"]], document["x"] > 0
+    try:
+        end = document_end(begin, "to be removed")
+        document = _document(begin if end <= len(begin) else os.pread(fd, end, 0), end)
+        return [ObjectID(number) for number in document["l"]], document["x"] > 0
+    except _WRONG:
+        return [], False  # it is damaged, and goes all the same
 
 
-def document_size(head: bytes | memoryview, name: object) -> int:
-    """Read how many bytes the document has."""
+def document_end(head: bytes | memoryview, name: object) -> int:
+    """Read where the document ends."""
     if len(head) < HEAD:
         raise CorruptObjectError(f"object {name} ends in the middle of its head")
-    magic, size = _HEAD.unpack_from(head)
+    magic, size, _ = _HEAD.unpack_from(head)
     if magic != _MAGIC:
         raise CorruptObjectError(f"object {name} begins with {bytes(magic)!r}: it was not written by this store")
-    return int(size)
+    return HEAD + int(size)
+
+
+def _document(data: bytes | memoryview, end: int) -> Any:
+    text = bytes(data[HEAD:end])
+    if crc32(text) != _HEAD.unpack_from(data)[2]:
+        raise ValueError("the checksum of its document is wrong")
+    return json.loads(text.decode("utf-8", "surrogatepass"))
 
 
 def parse(opened: Opened, name: ObjectID, open_stranger: Callable[[ObjectID], Opened]) -> ObjectMeta:
     """Make the description of an object out of its bytes, whose blobs stay where they are."""
-    begin = HEAD + document_size(opened.head, name)
-    data = opened.head if begin <= len(opened.head) else opened.data
+    end = document_end(opened.head, name)
     try:
-        document = json.loads(bytes(data[HEAD:begin]).decode("utf-8", "surrogatepass"))
-        first = begin + (-begin % _ALIGN)
+        document = _document(opened.head if end <= len(opened.head) else opened.data, end)
+        first = end + (-end % _ALIGN)
         blobs = [_blob(row, opened, first, open_stranger) for row in document["b"]]
         return _node(document["d"], blobs)
-    except (ValueError, KeyError, IndexError, TypeError) as error:
-        raise CorruptObjectError(f"object {name} cannot be read: {error!r}") from error
+    except _WRONG as error:
+        raise CorruptObjectError(f"object {name} cannot be read: {error}") from error
 
 
 def _blob(row: list[int], opened: Opened, first: int, open_stranger: Callable[[ObjectID], Opened]) -> Blob:

@@ -16,7 +16,7 @@ from shoal.store._meta import Object, ObjectMeta
 if TYPE_CHECKING:
     from shoal.store._base import BaseStore
 
-__all__ = ["make_global_dataframe", "make_global_tensor", "partitions"]
+__all__ = ["as_table", "made_global", "make_global_dataframe", "make_global_tensor", "partitions"]
 
 _PARTITIONS = "partitions_"
 _FETCHERS = 8
@@ -34,8 +34,8 @@ def make_global_tensor(
 
     ``owners`` are the numbers of those stores (`instance_id`), where they are known.
     """
-    meta = ObjectMeta("vineyard::GlobalTensor", {"shape_": list(shape or ()), **(extra_meta or {})})
-    meta["partition_shape_"] = list(partition_shape or ())
+    keys = {"shape_": list(shape or ()), "partition_shape_": list(partition_shape or ()), **(extra_meta or {})}
+    meta = ObjectMeta("vineyard::GlobalTensor", keys)
     return _made(store, meta, list(blocks), owners)
 
 
@@ -49,6 +49,22 @@ def make_global_dataframe(
     found = list(blocks)
     keys = {"partition_shape_row_": len(found), "partition_shape_column_": 1, **(extra_meta or {})}
     return _made(store, ObjectMeta("vineyard::GlobalDataFrame", keys), found, owners)
+
+
+def made_global(
+    store: BaseStore,
+    typename: str,
+    blocks: Iterable[Any],
+    owners: Sequence[int] | None = None,
+    keys: dict[str, Any] | None = None,
+) -> ObjectMeta:
+    """Make one object of parts that lie in stores, of a type that has no function of its own here, too."""
+    found = list(blocks)
+    if typename == "vineyard::GlobalTensor":
+        return make_global_tensor(store, found, extra_meta=keys, owners=owners)
+    if typename == "vineyard::GlobalDataFrame":
+        return make_global_dataframe(store, found, extra_meta=keys, owners=owners)
+    return _made(store, ObjectMeta(typename, keys), found, owners)
 
 
 def _made(store: BaseStore, meta: ObjectMeta, blocks: list[Any], owners: Sequence[int] | None) -> ObjectMeta:
@@ -117,17 +133,57 @@ def resolve_frame(
     world_size: int | None = None,
     to: str | None = None,
 ) -> Any:
-    """Give the frames of partitions; with ``to="pandas"`` one frame of them."""
+    """Give the frames, or tables, of partitions; with ``to="pandas"`` or ``"arrow"`` one frame or table of them."""
     parts = _parts(obj, resolver, partitions, rank, world_size)
     if to is None:
         return parts
-    if to != "pandas":
-        raise PlanError(f"to={to!r}; a frame in partitions becomes a list of frames, or pandas")
-    import pandas as pd
-
+    if to not in ("pandas", "arrow"):
+        raise PlanError(f"to={to!r}; a frame in partitions becomes a list of frames, or pandas, or arrow")
     if not parts:
         raise StoreError(f"{obj!r} has no partition here, of which a frame could be made")
-    return pd.concat(parts)
+    if to == "arrow":
+        import pyarrow as pa
+
+        return pa.concat_tables(list(map(as_table, parts)), promote_options="permissive")
+    import pandas as pd
+
+    return pd.concat([part.to_pandas() if hasattr(part, "to_pandas") else part for part in parts])
+
+
+def resolve_shards(
+    obj: Object,
+    resolver: ResolverContext,
+    partitions: str = "mine",
+    rank: int | None = None,
+    world_size: int | None = None,
+) -> list[Any]:
+    """Give the values of partitions, whatever they are."""
+    return _parts(obj, resolver, partitions, rank, world_size)
+
+
+def as_table(part: Any) -> Any:
+    """Make a table of Arrow's of a frame, a record batch, a table, or a dict of arrays."""
+    import pyarrow as pa
+
+    if isinstance(part, pa.Table):
+        return part
+    if isinstance(part, pa.RecordBatch):
+        return pa.Table.from_batches([part])
+    if isinstance(part, dict):
+        return pa.table({name: _as_column(values) for name, values in part.items()})
+    return pa.Table.from_pandas(part.to_frame() if part.ndim == 1 else part, preserve_index=False)
+
+
+def _as_column(values: Any) -> Any:
+    """Make a column of an array; more dimensions are lists in lists."""
+    import numpy as np
+    import pyarrow as pa
+
+    array = np.asarray(values)
+    column = pa.array(array.reshape(-1))
+    for length in reversed(array.shape[1:]):
+        column = pa.FixedSizeListArray.from_arrays(column, length)
+    return column
 
 
 def _parts(obj: Object, resolver: ResolverContext, which: str, rank: int | None, world_size: int | None) -> list[Any]:

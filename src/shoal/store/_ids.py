@@ -11,7 +11,7 @@ from typing import Any
 
 from shoal.errors import StoreError
 
-__all__ = ["BLOB", "COUNT_BITS", "LEASE_BITS", "ObjectID", "new_lease"]
+__all__ = ["BLOB", "COUNT_BITS", "LEASE_BITS", "ObjectID", "looks_like_id", "new_lease"]
 
 BLOB = 1 << 63
 LEASE_BITS, COUNT_BITS = 40, 23
@@ -53,6 +53,15 @@ class ObjectID(int):
     def lease(self) -> int:
         """Which process made it."""
         return (self & ~BLOB) >> COUNT_BITS
+
+
+def looks_like_id(text: str) -> bool:
+    """Tell whether a text is how an id is written.
+
+    >>> looks_like_id("o0123456789abcdef"), looks_like_id("observations_2024")
+    (True, False)
+    """
+    return _TEXT.fullmatch(text) is not None
 
 
 def new_lease() -> int:

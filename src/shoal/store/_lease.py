@@ -16,7 +16,7 @@ from typing import Any
 
 from shoal._ending import ends_with_program
 from shoal.errors import StoreError
-from shoal.store._folder import Folder, locked, names_in
+from shoal.store._folder import Folder, files_in, locked, unlocked
 from shoal.store._ids import BLOB, COUNT_BITS, ObjectID, new_lease
 from shoal.store._recycling import Recycler
 
@@ -31,7 +31,7 @@ class Lease:
     """The lease of this process on a store."""
 
     def __init__(self, folder: Folder) -> None:
-        self._folder, self._lock = folder, threading.Lock()
+        self._folder, self.lock = folder, threading.Lock()
         self._held = True
         self._count = 0
         self.promised = 0
@@ -44,7 +44,7 @@ class Lease:
 
     def new_id(self, blob: bool = False) -> ObjectID:
         """Name a new object."""
-        with self._lock:
+        with self.lock:
             if self._count >> COUNT_BITS:
                 raise StoreError(f"this process has put {self._count} objects, which is as many as it can")
             number = self.number << COUNT_BITS | self._count
@@ -76,6 +76,7 @@ class Lease:
         """Be no part of it any more, in a process that was forked from the one that it is of."""
         self._held = False
         os.close(self._fd)  # not unlocked: the lock is the parent's as well
+        self._note.close()  # which has the file open, too
         self.recycler.forget()
 
     def _begin(self) -> None:
@@ -98,8 +99,8 @@ def sweep(folder: Folder, path: str) -> int:
     freed = 0
     inside = os.path.basename(path)
     for root in folder.roots:
-        for name in names_in(f"{root}/t/{inside}"):
-            gone = discard(folder, ObjectID(int(name, 16)), f"{root}/t/{inside}/{name}")
+        for object_id, file in files_in(f"{root}/t/{inside}"):
+            gone = discard(folder, object_id, file)
             freed += 0 if gone is None else gone.freed
         shutil.rmtree(f"{root}/t/{inside}", ignore_errors=True)
     return freed
@@ -114,7 +115,7 @@ def dead(path: str) -> bool:
     try:
         return locked(fd, exclusive=True)
     finally:
-        os.close(fd)
+        unlocked(fd)
 
 
 def aside(path: str) -> tuple[int, int]:

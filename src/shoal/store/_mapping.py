@@ -131,3 +131,11 @@ def _remember(region: Region, mapped: mmap.mmap) -> None:
     with _LOCK:
         insort(_REGIONS, region, key=_begin)
         _KEPT[id(region)] = weakref.ref(mapped, forget)
+
+
+def _after_fork() -> None:
+    global _LOCK
+    _LOCK = threading.RLock()  # the old one may be held by a thread that is not here
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -11,9 +11,9 @@ from hashlib import sha256
 from pathlib import Path
 from urllib.parse import quote
 
-from shoal.errors import ObjectNotFoundError, StoreError
+from shoal.errors import CorruptObjectError, ObjectNotFoundError, StoreError
 from shoal.store._folder import Folder, names_in, write_private
-from shoal.store._ids import ObjectID
+from shoal.store._ids import ObjectID, looks_like_id
 
 __all__ = ["Names", "check_name"]
 
@@ -25,7 +25,7 @@ def check_name(name: str) -> None:
     """Refuse what cannot be a name."""
     if not isinstance(name, str) or not name:
         raise StoreError(f"{name!r} cannot be a name: it is a text, and not an empty one")
-    if name.startswith("o") and len(name) == 17:
+    if looks_like_id(name):
         raise StoreError(f"{name!r} cannot be a name: it looks like an id")
 
 
@@ -37,7 +37,8 @@ class Names:
 
     def put(self, name: str, object_id: ObjectID) -> None:
         """Let a name stand for an object."""
-        write_private(self._path(name), json.dumps({"name": name, "id": str(object_id)}).encode())
+        with self._folder.lock("names"):
+            write_private(self._path(name), json.dumps({"name": name, "id": str(object_id)}).encode())
 
     def get(self, name: str, wait: bool | float = False) -> ObjectID:
         """Give what a name stands for; wait for it if that is wanted."""
@@ -64,13 +65,14 @@ class Names:
         """Forget the names of an object."""
         if not names_in(f"{self._folder.path}/n"):
             return
-        for name, found in self.all().items():
-            if found == object_id:
-                with suppress(ObjectNotFoundError):
-                    self.drop(name)
+        with self._folder.lock("names"):  # else one that is given to another object meanwhile would be lost
+            for name, found in self.all().items():
+                if found == object_id:
+                    with suppress(ObjectNotFoundError):
+                        self.drop(name)
 
     def _path(self, name: str) -> str:
-        quoted = quote(name, safe="").replace(".", "%2E")
+        quoted = quote(name, safe="", errors="surrogatepass").replace(".", "%2E")
         if len(quoted) > _LONG:
             quoted = f"{quoted[:100]}-{sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()}"
         return f"{self._folder.path}/n/{quoted}"
@@ -78,9 +80,11 @@ class Names:
     def _read(self, path: str) -> tuple[str, ObjectID] | None:
         try:
             found = json.loads(Path(path).read_text())
+            return found["name"], ObjectID(found["id"])
         except FileNotFoundError:
             return None
-        return found["name"], ObjectID(found["id"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptObjectError(f"the name in {path} cannot be read: {error!r}; remove the file") from error
 
     def _missing(self, name: str) -> ObjectNotFoundError:
         near = difflib.get_close_matches(name, self.all(), n=3)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal import settings
-from shoal.store._folder import Folder, locked
+from shoal.store._folder import Folder, locked, unlocked
 
 __all__ = ["FREE", "LEAST", "Recycler", "punch", "reclaim"]
 
@@ -80,11 +80,12 @@ class Recycler:
         with self._lock:
             sheet = self._used.pop(what.st_ino, None)
             room = min(_KEEP, self._folder.config.memory // 8) - sum(self._size(inode) for inode in self._free)
-            if (sheet.capacity if sheet else what.st_size) > room:
+            if what.st_size > room:
                 _drop(sheet)
                 return False
             os.rename(path, f"{self._home}/{FREE}{what.st_ino:x}")
-            self._free[what.st_ino] = sheet
+            # It has no more memory than the object that was there, and there may be none to be had.
+            self._free[what.st_ino] = sheet and sheet._replace(capacity=what.st_size)
         return True
 
     def clear(self) -> None:
@@ -182,7 +183,7 @@ def reclaim(paths: Iterable[str]) -> int:
                     punch(fd, size)
                     freed += size
             finally:
-                os.close(fd)
+                unlocked(fd)
     return freed
 
 

@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from typing import NamedTuple
 
-from shoal.store._folder import Folder, locked, names_in
+from shoal.store._folder import COPY, Folder, locked, names_in, unlocked
 from shoal.store._removal import remove
 
 __all__ = ["spill"]
@@ -53,7 +53,7 @@ def _moved(folder: Folder, disk: str, inside: str) -> bool:
     except FileNotFoundError:
         return False
     try:
-        if not locked(fd, exclusive=True):
+        if not locked(fd, exclusive=True) or not _is(here, fd):  # which may be another object's by now
             return False
         with suppress(OSError):  # the disk is full; what cannot be moved stays
             _copy(fd, there)
@@ -67,14 +67,15 @@ def _moved(folder: Folder, disk: str, inside: str) -> bool:
             remove(fd, here)
         return True
     finally:
-        os.close(fd)
+        unlocked(fd)
 
 
 def _copy(fd: int, there: str) -> None:
     os.makedirs(os.path.dirname(there), mode=0o700, exist_ok=True)
-    temporary = f"{os.path.dirname(there)}/.new-{os.path.basename(there)}"
-    out = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    temporary = f"{os.path.dirname(there)}/{COPY}{os.path.basename(there)}"
+    out = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
+        locked(out, exclusive=True)  # a copy that nobody holds is one that nobody makes any more
         size, done = os.fstat(fd).st_size, 0
         while done < size:
             done += os.sendfile(out, fd, done, size - done)
@@ -84,7 +85,7 @@ def _copy(fd: int, there: str) -> None:
             os.unlink(temporary)
         raise
     finally:
-        os.close(out)
+        unlocked(out)
 
 
 def _is(path: str, fd: int) -> bool:

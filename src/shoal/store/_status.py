@@ -93,7 +93,8 @@ def _on_disk(folder: Folder) -> dict[str, tuple[str, int]]:
 def _viewers(folder: Folder) -> dict[int, int]:
     """Ask the system who holds shared locks on files of the store."""
     inodes = set()
-    for room in ["p", "z", *(f"t/{lease}" for lease in names_in(f"{folder.path}/t"))]:
+    rooms = ["p", "z", *(f"{room}/{name}" for room in "tx" for name in names_in(f"{folder.path}/{room}"))]
+    for room in rooms:
         with suppress(FileNotFoundError), os.scandir(f"{folder.path}/{room}") as entries:
             inodes |= {entry.inode() for entry in entries if not entry.name.startswith(".")}
     found: dict[int, int] = {}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -12,19 +12,19 @@ from shoal.errors import ObjectNotFoundError, StoreError
 from shoal.store._base import BaseStore, Id
 from shoal.store._collect import collect
 from shoal.store._folder import Config, Folder, names_in
-from shoal.store._format import lay_out, parse
+from shoal.store._format import Laid, lay_out, parse
 from shoal.store._ids import ObjectID
 from shoal.store._lease import Lease, lease_of, own_lease
 from shoal.store._mapping import Opened, open_file
 from shoal.store._meta import Link, ObjectMeta
 from shoal.store._names import Names, check_name
-from shoal.store._removal import discard
+from shoal.store._removal import discard, forget_links, forget_members
 from shoal.store._room import Room
 from shoal.store._sharing import Sharing
 from shoal.store._status import Status, status
 from shoal.store._writing import seal
 
-__all__ = ["Store"]
+__all__ = ["Store", "links_of"]
 
 
 class Store(BaseStore):
@@ -67,21 +67,36 @@ class Store(BaseStore):
         sharing = Sharing(self.folder, object_id)
         laid = lay_out(meta, sharing.new_id, sharing.place)
         persist = persist or meta.isglobal
-        if laid.links:
-            self._note_parents(laid.links, object_id)
-            if persist:
-                for member in laid.links:
-                    self.persist(member, missing_ok=meta.isglobal)
-        path = self.folder.persisted(object_id) if persist else self.folder.transient(object_id)
-        if lease.recycler.write(laid.parts, laid.size, path):
-            return object_id
-        room = self._room(lease)
-        room.take(laid.size)
         try:
-            seal(laid.parts, path, self.folder)
-        finally:
-            room.taken(laid.size)
+            self._write(object_id, laid, persist=persist, missing_ok=meta.isglobal)
+        except BaseException:
+            forget_members(self.folder, object_id, laid.links)
+            forget_links(self.folder, object_id)
+            raise
         return object_id
+
+    def _write(self, object_id: ObjectID, laid: Laid, *, persist: bool, missing_ok: bool) -> None:
+        self.adopt(object_id, laid.links, persist=persist, missing_ok=missing_ok)
+        path = self.folder.persisted(object_id) if persist else self.folder.transient(object_id)
+        if not lease_of(self.folder).recycler.write(laid.parts, laid.size, path):
+            with self.room_for(laid.size):
+                seal(laid.parts, path, self.folder)
+
+    def adopt(self, parent: ObjectID, members: frozenset[ObjectID], *, persist: bool, missing_ok: bool) -> None:
+        """Note the members of an object that is going to be; they stay if it is persisted."""
+        self._note_parents(members, parent)
+        for member in members if persist else ():
+            self.persist(member, missing_ok=missing_ok)
+
+    @contextmanager
+    def room_for(self, size: int) -> Iterator[None]:
+        """Have room for an object while it is written."""
+        room = self._room(lease_of(self.folder))
+        room.take(size)
+        try:
+            yield
+        finally:
+            room.taken(size)
 
     def get_meta(self, object_id: Id) -> ObjectMeta:
         """Describe an object."""
@@ -93,7 +108,12 @@ class Store(BaseStore):
 
     def exists(self, object_id: Id) -> bool:
         """Tell whether there is an object."""
-        return any(os.path.exists(path) for path in self.folder.places(ObjectID(object_id)))
+        return self.is_here(object_id)
+
+    def is_here(self, object_id: Id) -> bool:
+        """Tell whether there is an object in the store of this host."""
+        places = self.folder.places(ObjectID(object_id))
+        return any(os.path.exists(path) for path in places * 2)  # it may be moved from one to the other
 
     def persist(self, object_id: Id, *, missing_ok: bool = False) -> None:
         """Let an object stay when the process that put it ends; so do its members."""
@@ -102,7 +122,7 @@ class Store(BaseStore):
             if missing_ok:
                 return
             raise self._missing(wanted)
-        for member in _links(self.get_meta(wanted)):
+        for member in links_of(self.get_meta(wanted)):
             self.persist(member, missing_ok=True)
 
     def delete(self, objects: Id | Iterable[Id], *, force: bool = False, deep: bool = True) -> None:
@@ -190,8 +210,8 @@ class Store(BaseStore):
         found = self._rooms.get(lease.number)
         if found is None:
             self._rooms.clear()  # after a fork there is another lease
-            found = self._rooms[lease.number] = lease.room or Room(self.folder, lease)
-            lease.room = found
+            with lease.lock:
+                found = self._rooms[lease.number] = lease.room = lease.room or Room(self.folder, lease)
         return found
 
     def _rename(self, wanted: ObjectID) -> bool:
@@ -208,40 +228,46 @@ class Store(BaseStore):
     def _delete(self, wanted: ObjectID, *, force: bool, deep: bool) -> None:
         lease = own_lease(self.folder)
         recycler = lease.recycler if lease is not None and lease.number == wanted.lease else None
-        tried = [(path, discard(self.folder, wanted, path, recycler)) for path in self.folder.places(wanted)]
-        gone = [(path, what.members) for path, what in tried if what is not None]
-        if not gone:
+        for _ in range(3):  # it may be moved while it is looked for
+            tried = [(path, discard(self.folder, wanted, path, recycler)) for path in self.folder.places(wanted)]
+            if gone := [(path, what.members) for path, what in tried if what is not None]:
+                break
+        else:
             raise self._missing(wanted)
         if any("/p/" in path[-19:] for path, _ in gone):
             self._names.forget(wanted)
         for member in gone[0][1] if deep else ():
-            others = [parent for parent in names_in(f"{self.folder.path}/r/{int(member):016x}") if self._is(parent)]
-            if force or not others:
+            if force or not self.is_needed(member):
                 with suppress(ObjectNotFoundError):
                     self._delete(member, force=force, deep=True)
 
-    def _is(self, name: str) -> bool:
-        return self.exists(int(name, 16))
+    def is_needed(self, member: ObjectID) -> bool:
+        """Tell whether any object has another for a member."""
+        parents = names_in(f"{self.folder.path}/r/{int(member):016x}")
+        return any(self.is_here(int(parent, 16)) for parent in parents)
 
     def _note_parents(self, members: Iterable[ObjectID], parent: ObjectID) -> None:
         for member in members:
             home = f"{self.folder.path}/r/{int(member):016x}"
-            os.makedirs(home, mode=0o700, exist_ok=True)
-            os.close(os.open(f"{home}/{int(parent):016x}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            while True:
+                os.makedirs(home, mode=0o700, exist_ok=True)
+                with suppress(FileNotFoundError):  # it was empty, and removed
+                    os.close(os.open(f"{home}/{int(parent):016x}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+                    break
 
     def _missing(self, wanted: ObjectID) -> ObjectNotFoundError:
         why = "it was deleted, or never persisted and its process has ended"
         return ObjectNotFoundError(f"there is no object {wanted} in the store at {self.folder.path}: {why}")
 
 
-def _links(meta: ObjectMeta) -> list[ObjectID]:
+def links_of(meta: ObjectMeta) -> list[ObjectID]:
     """List the members of an object that have a life of their own."""
     found: list[ObjectID] = []
     for member in meta.members.values():
         if isinstance(member, Link):
             found.append(member.id)
         elif isinstance(member, ObjectMeta):
-            found += _links(member)
+            found += links_of(member)
     return found
 
 

@@ -54,7 +54,7 @@ def _write(fd: int, parts: Sequence[bytes | memoryview], folder: Folder | None) 
         while some := list(islice(waiting, _AT_ONCE)):
             _write_all(fd, some)
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
         where = "" if folder is None else f" {folder.path}"
         text = f"the file system of the store{where} is full, though the store may use more of it"

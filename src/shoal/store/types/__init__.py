@@ -14,6 +14,21 @@ _PANDAS = {
 }
 _SPARSE = ("scipy.sparse._base._spbase", "scipy.sparse._base.spmatrix")
 
+#: Collections and tensors of other libraries, with what puts them.
+_BRIDGES = {
+    "torch.Tensor": "shoal.store.torch:build_tensor",
+    "torch.utils.data.dataset.Dataset": "shoal.store.torch:build_dataset",
+    "torch.nn.modules.module.Module": "shoal.store.torch:build_module",
+    "tensorflow.python.framework.tensor.Tensor": "shoal.store.tensorflow:build_tensor",
+    "tensorflow.python.data.ops.dataset_ops.DatasetV2": "shoal.store.tensorflow:build_dataset",
+    "dask.array.core.Array": "shoal.store.dask:build_array",
+    "dask.bag.core.Bag": "shoal.store.dask:build_bag",
+    "dask.dataframe.dask_expr._collection.FrameBase": "shoal.store.dask:build_frame",
+    "pyspark.sql.dataframe.DataFrame": "shoal.store.pyspark:build_frame",
+    "ray.data.dataset.Dataset": "shoal.store.ray:build_dataset",
+    "shoal.data._xshards.XShards": "shoal.data._store:build_shards",
+}
+
 
 def default_builders() -> BuilderContext:
     """Make the context of the builders that need not be registered."""
@@ -30,7 +45,8 @@ def default_builders() -> BuilderContext:
     made.register(dict, f"{plain}:build_map")
     made.register("shoal.store._ids.ObjectID", f"{plain}:build_id")
     made.register("numpy.ndarray", f"{_HERE}._arrays:build_array")
-    made.register("numpy.generic", f"{_HERE}._arrays:build_number")
+    for name in ("generic", "str_", "bytes_"):  # the latter two are texts and bytes of Python's as well
+        made.register(f"numpy.{name}", f"{_HERE}._arrays:build_number")
     made.register("numpy.ma.MaskedArray", f"{_HERE}._arrays:build_masked")
     for name in _PANDAS["DataFrame"]:
         made.register(name, f"{_HERE}._frames:build_frame")
@@ -44,7 +60,8 @@ def default_builders() -> BuilderContext:
         made.register(f"pyarrow.lib.{name}", f"{_HERE}._arrow:build_{name.lower()}")
     for name in _SPARSE:
         made.register(name, f"{_HERE}._sparse:build_sparse")
-    made.register("torch.Tensor", "shoal.store.torch:build_tensor")
+    for name, function in _BRIDGES.items():
+        made.register(name, function)
     return made
 
 
@@ -72,5 +89,6 @@ def default_resolvers() -> ResolverContext:
         "vineyard::SparseMatrix": f"{_HERE}._sparse:resolve_sparse",
         "vineyard::GlobalTensor": "shoal.store._globals:resolve_tensor",
         "vineyard::GlobalDataFrame": "shoal.store._globals:resolve_frame",
+        "vineyard::GlobalShards": "shoal.store._globals:resolve_shards",
     }
     return ResolverContext(found)

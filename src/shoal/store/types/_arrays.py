@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.lib.recfunctions
 
 from shoal.errors import CorruptObjectError, StoreError
 from shoal.store._contexts import BuilderContext, ResolverContext
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from shoal.store._base import BaseStore
 
 #: What C++ calls types for which numpy has another name.
+_ML = "ml_dtypes."
 _CPP = {"float32": "float", "float64": "double", "bool": "bool", "object": "object"}
 
 
@@ -23,7 +25,11 @@ def build_array(
     store: BaseStore, value: np.ndarray[Any, Any], builder: BuilderContext, partition_index: Any = None
 ) -> ObjectMeta:
     """Describe an array; ``partition_index`` says which part of a larger one it is."""
-    name, described = _described_type(value.dtype)
+    try:
+        name, described = _described_type(value.dtype)
+    except ValueError:  # fields that overlap, or are in another order than their bytes
+        value = np.lib.recfunctions.repack_fields(value)
+        name, described = _described_type(value.dtype)
     keys = {"shape_": list(value.shape), "partition_index_": [int(number) for number in partition_index or ()]}
     if value.dtype.hasobject or value.dtype.kind == "T":
         return _described_objects(store, ObjectMeta(f"vineyard::Tensor<{name}>", keys), value, builder)
@@ -37,7 +43,7 @@ def resolve_array(obj: Object, resolver: ResolverContext) -> np.ndarray[Any, Any
     meta = obj.meta
     shape = tuple(meta["shape_"])
     if "items_" in meta:
-        return _objects(resolver(obj.member("items_")), shape, meta.get("value_type_meta_"))
+        return _objects(resolver(obj.member("items_")), shape, _text_type(obj, resolver))
     dtype = _type(meta["value_type_meta_"])
     data = obj.blob("buffer_")
     if not data.nbytes:
@@ -60,6 +66,8 @@ def build_number(store: BaseStore, value: np.generic, builder: BuilderContext) -
 
 def build_masked(store: BaseStore, value: np.ma.MaskedArray[Any, Any], builder: BuilderContext) -> ObjectMeta:
     """Describe an array of which some values are masked."""
+    if value is np.ma.masked:
+        return ObjectMeta("vineyard::MaskedTensor", {"constant_": True})
     parts = {"data_": value.data, "mask_": np.ma.getmaskarray(value), "fill_": np.asarray(value.fill_value)}
     meta = ObjectMeta("vineyard::MaskedTensor")
     for name, part in parts.items():
@@ -69,6 +77,8 @@ def build_masked(store: BaseStore, value: np.ma.MaskedArray[Any, Any], builder: 
 
 def resolve_masked(obj: Object, resolver: ResolverContext) -> np.ma.MaskedArray[Any, Any]:
     """Give it back."""
+    if "constant_" in obj.meta:
+        return np.ma.masked
     data, mask, fill = (resolver(obj.member(name)) for name in ("data_", "mask_", "fill_"))
     return np.ma.MaskedArray(data, mask, fill_value=fill[()], copy=False)
 
@@ -83,19 +93,38 @@ def _described_objects(
     items = value.reshape(-1).tolist()
     if value.dtype.kind == "T":
         meta["value_type_meta_"] = "StringDType"
-    if items and all(type(item) is str for item in items):
-        import pyarrow as pa
-
-        meta.add_member("items_", builder(store, pa.array(items, pa.large_string())))
-    else:
-        meta.add_member("items_", builder(store, items))
+        if hasattr(value.dtype, "na_object"):
+            meta.add_member("na_", builder(store, value.dtype.na_object))
+    meta.add_member("items_", builder(store, _texts(items)))
     return meta
 
 
-def _objects(items: Any, shape: tuple[int, ...], kind: str | None) -> np.ndarray[Any, Any]:
+def _texts(items: list[Any]) -> Any:
+    """Let Arrow hold texts, unless there is something else, or what UTF-8 cannot write."""
+    if not items or not all(type(item) is str for item in items):
+        return items
+    import pyarrow as pa
+
+    try:
+        return pa.array(items, pa.large_string())
+    except UnicodeEncodeError:
+        return items
+
+
+def _text_type(obj: Object, resolver: ResolverContext) -> Any:
+    """Tell of which type of numpy's texts are; None for objects."""
+    if obj.meta.get("value_type_meta_") != "StringDType":
+        return None
+    missing = {"na_object": resolver(obj.member("na_"))} if "na_" in obj.meta else {}
+    return np.dtypes.StringDType(**missing)
+
+
+def _objects(items: Any, shape: tuple[int, ...], kind: Any) -> np.ndarray[Any, Any]:
     values = items.to_pylist() if hasattr(items, "to_pylist") else items
-    if kind == "StringDType":
-        return np.array(values, np.dtypes.StringDType()).reshape(shape)
+    if kind is not None:
+        made = np.array(values, kind).reshape(shape)
+        made.flags.writeable = False
+        return made
     made = np.empty(len(values), object)
     for number, value in enumerate(values):
         made[number] = value
@@ -106,10 +135,19 @@ def _objects(items: Any, shape: tuple[int, ...], kind: str | None) -> np.ndarray
 def _described_type(dtype: np.dtype[Any]) -> tuple[str, str]:
     """Name a type as C++ does, and as numpy does."""
     name = _CPP.get(dtype.name, dtype.name)
-    return name, dtype.str if dtype.names is None else repr(np.lib.format.dtype_to_descr(dtype))
+    if dtype.names is not None:
+        return name, repr(np.lib.format.dtype_to_descr(dtype))
+    if dtype.type.__module__.startswith("ml_dtypes"):
+        return name, f"{_ML}{dtype.name}"
+    return name, dtype.str
 
 
 def _type(text: str) -> np.dtype[Any]:
     if text.startswith(("[", "(", "{")):
         return np.lib.format.descr_to_dtype(ast.literal_eval(text))
+    if text.startswith(_ML):
+        import ml_dtypes
+
+        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, text.removeprefix(_ML)))
+        return found
     return np.dtype(text)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from shoal.store._contexts import BuilderContext
 from shoal.store._meta import Object, ObjectMeta
@@ -58,9 +59,9 @@ def build_recordbatch(store: BaseStore, value: pa.RecordBatch) -> ObjectMeta:
 def resolve_recordbatch(obj: Object) -> pa.RecordBatch:
     """Give it back."""
     schema = _schema(obj.meta["schema_"])
-    pairs = zip(obj.members("__columns_"), schema, strict=True)
     if not len(schema):
-        return pa.record_batch(pa.table({"": pa.nulls(obj.meta["row_num_"])}).to_batches()[0]).select([])
+        return _without_columns(obj.meta["row_num_"], schema)
+    pairs = zip(obj.members("__columns_"), schema, strict=True)
     return pa.RecordBatch.from_arrays([_array(column, field.type) for column, field in pairs], schema=schema)
 
 
@@ -74,7 +75,13 @@ def build_table(store: BaseStore, value: pa.Table, builder: BuilderContext) -> O
 def resolve_table(obj: Object) -> pa.Table:
     """Give it back."""
     schema = _schema(obj.meta["schema_"])
+    if not len(schema):
+        return pa.Table.from_batches([_without_columns(obj.meta["num_rows_"], schema)])
     return pa.Table.from_arrays([resolve_chunkedarray(column) for column in obj.members("__columns_")], schema=schema)
+
+
+def _without_columns(rows: int, schema: pa.Schema) -> pa.RecordBatch:
+    return pa.record_batch({"": pa.nulls(rows)}).select([]).replace_schema_metadata(schema.metadata)
 
 
 def _numbered(meta: ObjectMeta, prefix: str, members: list[ObjectMeta]) -> ObjectMeta:
@@ -114,6 +121,8 @@ def _described(array: pa.Array) -> ObjectMeta:
 def _array(obj: Object, kind: pa.DataType) -> pa.Array:
     """Make an array of the buffers of a description."""
     if obj.typename == "vineyard::ArrowExtension":
+        if not isinstance(kind, pa.BaseExtensionType):  # nobody has registered it here, so it is what it consists of
+            return _array(obj.member("children_-0"), kind)
         return pa.ExtensionArray.from_storage(kind, _array(obj.member("children_-0"), kind.storage_type))
     if obj.typename == "vineyard::ArrowDictionary":
         indices, values = obj.members("children_")
@@ -132,12 +141,37 @@ def _array(obj: Object, kind: pa.DataType) -> pa.Array:
 def _is_simple(kind: pa.DataType) -> bool:
     """Tell whether buffers and children are all that there is to a type, as far as pyarrow lets one see them."""
     odd = (pa.types.is_union, pa.types.is_run_end_encoded, pa.types.is_string_view, pa.types.is_binary_view)
-    views = ("list_view", "large_list_view")
-    return not any(check(kind) for check in odd) and not str(kind).startswith(views)
+    return not any(check(kind) for check in odd) and not _is_list_view(kind)
+
+
+def _is_list_view(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind))
+
+
+def _is_dense_union(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_union(kind) and kind.mode == "dense")
+
+
+def _in_order(array: pa.Array) -> pa.Array:
+    """Copy lists, whose values may lie anywhere and in any order, so that they lie one behind the other."""
+    is_large = pa.types.is_large_list_view(array.type)
+    make, number = (pa.LargeListViewArray, pa.int64()) if is_large else (pa.ListViewArray, pa.int32())
+    sizes = pc.list_value_length(array).fill_null(0)
+    begins = pc.subtract(pc.cumulative_sum(sizes), sizes).cast(number)
+    values = _compact(array.flatten())
+    return make.from_arrays(begins, sizes.cast(number), values, type=array.type, mask=array.is_null())
 
 
 def _compact(array: pa.Array) -> pa.Array:
     """Copy what is a part of something larger: its buffers would bring all of that."""
+    kind = array.type
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        large = pa.large_string() if pa.types.is_string_view(kind) else pa.large_binary()
+        return array.cast(large).cast(kind)  # of which only what is looked at goes on
+    if _is_list_view(kind):
+        return _in_order(array)
+    if _is_dense_union(kind):
+        return array.take(pa.array(range(len(array)), pa.int64()))
     if array.offset == 0 and _fits(array):
         return array
     table = pa.ipc.open_stream(pa.py_buffer(_stream(array))).read_all()

@@ -48,16 +48,21 @@ def _cells(store: BaseStore, value: np.ndarray[Any, Any], builder: BuilderContex
 
 def _stacked(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Put arrays below each other, without a copy if they are the rows of one."""
-    base = value[0].base
-    if base is not None and isinstance(base, np.ndarray) and len(base) == len(value) and base.flags.c_contiguous:
-        address = base.__array_interface__["data"][0]
-        step = base.strides[0]
-        if base.shape[1:] == value[0].shape and all(
-            cell.base is base and cell.__array_interface__["data"][0] == address + number * step
+    first = value[0]
+    base, size = first.base, first.nbytes
+    if isinstance(base, np.ndarray) and base.flags.c_contiguous and base.dtype == first.dtype and size:
+        begin = _address(first)
+        if all(
+            cell.base is base and cell.flags.c_contiguous and _address(cell) == begin + number * size
             for number, cell in enumerate(value)
         ):
-            return base
+            at = (begin - _address(base)) // first.itemsize
+            return base.reshape(-1)[at : at + len(value) * first.size].reshape(len(value), *first.shape)
     return np.stack(list(value))
+
+
+def _address(array: np.ndarray[Any, Any]) -> int:
+    return int(array.__array_interface__["data"][0])
 
 
 def _unstacked(meta: ObjectMeta, parts: dict[str, Any]) -> np.ndarray[Any, Any]:
@@ -78,19 +83,28 @@ def _make_categorical(meta: ObjectMeta, parts: dict[str, Any]) -> pd.Categorical
 
 
 def _times(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    return {"dtype_": str(value.dtype)}, {"values_": np.asarray(value.asi8)}
+    name = str(value.dtype)
+    if not _is_named(value.dtype, name):
+        raise StoreError(f"times of the type {name} cannot be put, whose zone has no name; convert them: tz_convert")
+    return {"dtype_": name}, {"values_": np.asarray(value.asi8)}
+
+
+def _is_named(dtype: Any, name: str) -> bool:
+    """Tell whether the name of a type says all about it."""
+    try:
+        return bool(pd.api.types.pandas_dtype(name) == dtype)
+    except TypeError:
+        return False
 
 
 def _make_times(meta: ObjectMeta, parts: dict[str, Any]) -> Any:
     dtype = pd.api.types.pandas_dtype(meta["dtype_"])
     if isinstance(dtype, pd.PeriodDtype):
         return pd.arrays.PeriodArray(parts["values_"], dtype=dtype)
-    unit = dtype.unit if isinstance(dtype, pd.DatetimeTZDtype) else np.datetime_data(dtype)[0]
-    kind = "m8" if meta["dtype_"].startswith("timedelta") else "M8"
-    plain = parts["values_"].view(f"{kind}[{unit}]")
-    if isinstance(dtype, pd.DatetimeTZDtype):
-        return pd.DatetimeIndex(plain, copy=False).tz_localize("UTC").tz_convert(dtype.tz).array
-    return (pd.TimedeltaIndex if kind == "m8" else pd.DatetimeIndex)(plain, copy=False).array
+    if isinstance(dtype, pd.DatetimeTZDtype):  # numbers are taken for times in UTC
+        return pd.DatetimeIndex(parts["values_"], dtype=dtype, copy=False).array
+    plain = parts["values_"].view(dtype)
+    return (pd.TimedeltaIndex if dtype.kind == "m" else pd.DatetimeIndex)(plain, copy=False).array
 
 
 def _intervals(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -135,15 +149,18 @@ def _make_masked(meta: ObjectMeta, parts: dict[str, Any]) -> Any:
 
 def _sparse(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     parts = {"values_": value.sp_values, "indices_": value.sp_index.indices, "fill_": np.asarray(value.fill_value)}
-    return {"length_": len(value), "subtype_": str(value.dtype.subtype)}, parts
+    return {"length_": len(value), "subtype_": str(value.dtype.subtype), "index_": value.kind}, parts
 
 
 def _make_sparse(meta: ObjectMeta, parts: dict[str, Any]) -> Any:
-    from pandas._libs.sparse import IntIndex
+    values, indices, fill = parts["values_"], parts["indices_"], parts["fill_"][()]
+    array: Any = pd.arrays.SparseArray
+    if hasattr(array, "from_indices"):
+        return array.from_indices(values, indices, meta["length_"], fill, meta["index_"], np.dtype(meta["subtype_"]))
+    from pandas._libs.sparse import IntIndex  # before pandas 3.1
 
-    dtype = pd.SparseDtype(meta["subtype_"], parts["fill_"][()])
-    index = IntIndex(meta["length_"], parts["indices_"])
-    return pd.arrays.SparseArray(parts["values_"], sparse_index=index, dtype=dtype)
+    dtype = pd.SparseDtype(meta["subtype_"], fill)
+    return array(values, sparse_index=IntIndex(meta["length_"], indices), dtype=dtype)
 
 
 _TIMES = (pd.arrays.DatetimeArray, pd.arrays.TimedeltaArray, pd.arrays.PeriodArray)

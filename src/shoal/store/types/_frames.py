@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from pandas._libs.internals import BlockValuesRefs
 
 from shoal.store._contexts import BuilderContext, ResolverContext
 from shoal.store._meta import Object, ObjectMeta
@@ -47,7 +48,8 @@ def resolve_frame(obj: Object, resolver: ResolverContext) -> pd.DataFrame:
     meta = obj.meta
     count = meta["__values_-size"]
     index = resolver(obj.member("index_"))
-    columns = {number: resolver(obj.member(f"__values_-value-{number}")) for number in range(count)}
+    parts = (resolver(obj.member(f"__values_-value-{number}")) for number in range(count))
+    columns = {number: _column(part, index) for number, part in enumerate(parts)}
     made = pd.DataFrame(columns, index=index, copy=False) if columns else pd.DataFrame(index=index)
     made.columns = _labels(obj, "columns_", resolver)
     if "attrs_" in meta:
@@ -67,7 +69,12 @@ def build_series(store: BaseStore, value: Any, builder: BuilderContext) -> Objec
 def resolve_series(obj: Object, resolver: ResolverContext) -> Any:
     """Give it back."""
     index, values = (resolver(obj.member(name)) for name in ("index_", "values_"))
-    return _guarded(pd.Series(values, index=index, name=_name(obj, resolver), copy=False))
+    return _guarded(_column(values, index, _name(obj, resolver)))
+
+
+def _column(values: Any, index: Any, name: Hashable = None) -> Any:
+    """Make a series without a copy; objects stay objects, also if all of them are texts."""
+    return pd.Series(values, index=index, name=name, dtype=getattr(values, "dtype", None), copy=False)
 
 
 def build_index(store: BaseStore, value: Any, builder: BuilderContext) -> ObjectMeta:
@@ -106,6 +113,9 @@ def resolve_index(obj: Object, resolver: ResolverContext) -> Any:
     made = pd.Index(values, name=_name(obj, resolver), copy=False, dtype=getattr(values, "dtype", None))
     if "freq_" in meta:
         made.freq = meta["freq_"]
+    made._references = BlockValuesRefs()  # so that a column of the same memory is copied before it is written to
+    made._references.add_index_reference(made)
+    made._references.add_index_reference(_STORE)
     return made
 
 
@@ -137,7 +147,15 @@ def _name(obj: Object, resolver: ResolverContext) -> Any:
     return obj.meta["name_"] if "name_" in obj.meta.keys_ else resolver(obj.member("name_"))
 
 
+class _Store:
+    """Stands for the store where pandas looks up who else has the memory of a column."""
+
+
+_STORE = _Store()
+
+
 def _guarded(made: Any) -> Any:
-    """Let pandas copy what is written to: it does so for what somebody else has, too, and read-only memory needs it."""
-    object.__setattr__(made, "_shoal_memory", made.copy(deep=False))
+    """Let pandas copy what is written to, as it does with what others have, too: the memory is read-only."""
+    for block in made._mgr.blocks:
+        block.refs.add_index_reference(_STORE)
     return made

@@ -17,19 +17,29 @@ if TYPE_CHECKING:
 _NAMES = {bool: "bool", int: "int", float: "double", str: "std::string", complex: "complex", type(None): "none"}
 #: Values that JSON gives back as they were.
 _PLAIN = {bool, int, float, str, type(None)}
+#: Numbers beyond this are not written in decimals, of which Python and JSON allow only so many.
+_MANY = 1 << 2000
 _KINDS: dict[str, Any] = {"tuple": tuple, "list": list, "set": set, "frozenset": frozenset}
 _ELEMENTS = "__elements_"
+
+
+def _is_plain(value: Any) -> bool:
+    return type(value) in _PLAIN and (type(value) is not int or -_MANY < value < _MANY)
 
 
 def build_scalar(store: BaseStore, value: Any) -> ObjectMeta:
     """Describe a number, a text, a truth, or nothing."""
     kind = next(base for base in type(value).__mro__ if base in _NAMES)
     plain = [value.real, value.imag] if kind is complex else None if value is None else kind(value)
+    if kind is int and not _is_plain(plain):
+        return ObjectMeta("vineyard::Scalar<int>", {"hex_": hex(int(value))})
     return ObjectMeta(f"vineyard::Scalar<{_NAMES[kind]}>", {"value_": plain})
 
 
 def resolve_scalar(obj: Object) -> Any:
     """Give it back."""
+    if "hex_" in obj.meta:
+        return int(obj.meta["hex_"], 16)
     value = obj.meta["value_"]
     return complex(*value) if obj.typename == "vineyard::Scalar<complex>" else value
 
@@ -56,7 +66,7 @@ def build_sequence(store: BaseStore, value: Any, builder: BuilderContext, global
     meta = ObjectMeta("vineyard::Sequence", {"kind_": kind, f"{_ELEMENTS}-size": len(items)})
     if global_:
         meta.set_global()
-    if items and all(type(item) in _PLAIN for item in items):
+    if items and all(map(_is_plain, items)):
         meta["values_"] = items
         return meta
     for number, item in enumerate(items):

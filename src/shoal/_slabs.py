@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from shoal.pipeline._memory import aligned_empty
+__all__ = ["ALIGNMENT", "Slabs", "aligned_empty", "whole_slab"]
 
-__all__ = ["Slabs", "whole_slab"]
+ALIGNMENT = 64
 
 #: Less than this is left to the allocator, which recycles it well enough.
 _SMALLEST = 2**20
@@ -58,6 +58,16 @@ class Slabs:
         exporter: Any = (ctypes.c_char * size).from_buffer(memory)
         weakref.finalize(exporter, free.append, memory).atexit = False
         return np.ndarray(shape, dtype, exporter)
+
+
+def aligned_empty(shape: Sequence[int], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Make an array of any contents whose memory begins at a multiple of 64 bytes.
+
+    >>> aligned_empty((3, 5), np.dtype("f4")).ctypes.data % ALIGNMENT
+    0
+    """
+    memory = np.empty(math.prod(shape) * dtype.itemsize + ALIGNMENT, np.uint8)
+    return np.ndarray(shape, dtype, memory, -memory.ctypes.data % ALIGNMENT)
 
 
 def whole_slab(rows: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any] | None:
