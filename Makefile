@@ -40,7 +40,7 @@ env: .venv/all.done
 .venv/all.done: .venv/demo.done
 	@echo "Setting up .venv with all engines and frameworks: some minutes"
 	$(INSTALL) --no-build-isolation --editable ".[all,dev]"
-	$(INSTALL) --no-deps torchvision
+	$(INSTALL) --no-deps torchvision tf_keras
 	@touch $@
 
 demo: .venv/demo.done

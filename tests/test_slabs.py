@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 
+from shoal._slabs import Slabs, whole_slab
 from shoal.abc import Sample
 from shoal.pipeline import Dataset
-from shoal._slabs import Slabs, whole_slab
 from support.engine import by_value, no_collector, numbers
 
 SHAPE, DTYPE = (4, 512, 1024), np.dtype("u1")

@@ -16,6 +16,7 @@ __all__ = [
     "from_dask",
     "from_ray",
     "from_spark",
+    "from_store",
     "read_arrow",
     "read_csv",
     "read_json",
@@ -207,3 +208,22 @@ def from_ray(dataset: Any) -> Dataset:
     from shoal.data import XShards
 
     return XShards.from_ray(dataset).to_dataset()
+
+
+def from_store(object_id: Any, store: Any = None, *, partitions: str = "all") -> Dataset:
+    """Read the rows of what lies in an object store, where it lies; its partitions are the shards.
+
+    It is an id or a name, of a frame, a table, an array (the field ``x``), a dict of arrays, or of one in partitions;
+    ``store`` is where `shoal.store.connect` leads, if it is not given. With ``partitions="local"`` only those are read
+    that the store of this host has, and with ``"mine"`` those that fall to this worker.
+
+    >>> import tempfile, numpy as np
+    >>> from shoal.store import connect
+    >>> store = connect(tempfile.mkdtemp(), memory="10MB")
+    >>> number = store.put({"x": np.arange(3), "y": np.ones((3, 2))})
+    >>> [batch["x"].tolist() for batch in from_store(number, store).loader(2, end="drop")]
+    [[0, 1]]
+    """
+    from shoal.sources import StoreSource
+
+    return Dataset(StoreSource(object_id, store, partitions=partitions))

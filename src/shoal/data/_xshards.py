@@ -15,6 +15,7 @@ from shoal.data._progress import shown
 from shoal.data._row_objects import check_arrays, concatenated, row_count, rows_between, splits
 from shoal.data._saving import SavingMethods
 from shoal.data._schema import SchemaSurprise
+from shoal.data._store import StoreMethods
 from shoal.engines import current
 from shoal.environments import Abroad
 from shoal.errors import PlanError
@@ -24,7 +25,7 @@ __all__ = ["XShards"]
 T = TypeVar("T")
 
 
-class XShards(FrameMethods, NativeMethods, SavingMethods):
+class XShards(FrameMethods, NativeMethods, SavingMethods, StoreMethods):
     """Python objects of one kind, each a shard that a function can treat by itself, wherever it lies.
 
     Nothing is done before a result is asked for; then all functions are called for a shard in one go. What is needed

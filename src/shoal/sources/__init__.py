@@ -20,6 +20,7 @@ from shoal.sources._tfrecord_write import pack_example, pack_record
 
 if TYPE_CHECKING:
     from shoal.sources._rows import RowForm, Rows
+    from shoal.sources._store import StoreSource
 
 __all__ = [
     "TFRECORD_SUFFIXES",
@@ -31,6 +32,7 @@ __all__ = [
     "Place",
     "RowForm",
     "Rows",
+    "StoreSource",
     "TFRecordSource",
     "TableFile",
     "TableOptions",
@@ -46,4 +48,4 @@ __all__ = [
     "read_records",
 ]
 
-__getattr__, __dir__ = attach(__name__, {"_rows": ("RowForm", "Rows")})
+__getattr__, __dir__ = attach(__name__, {"_rows": ("RowForm", "Rows"), "_store": ("StoreSource",)})

@@ -12,14 +12,16 @@ import pandas as pd
 from shoal._optional import require
 from shoal.errors import PlanError, StoreError
 from shoal.store._contexts import trusted
+from shoal.store._globals import partition_ids
 from shoal.store._meta import Object, ObjectMeta
 from shoal.store._placing import Copy, Home, Placed, make_global
 
 if TYPE_CHECKING:
     from shoal.store._base import BaseStore
 
-__all__ = ["Look", "Parts", "client_of", "distributed", "put_parts"]
+__all__ = ["Look", "Parts", "client_of", "dask", "distributed", "put_parts"]
 
+dask: Any = require("dask", "shoal.store.dask")
 distributed: Any = require("distributed", "shoal.store.dask")
 
 #: Seconds after which somebody looks whether the workers that are waited for are still there.
@@ -139,7 +141,7 @@ class Parts:
 
     def __init__(self, client: Any, obj: Object, workers: Mapping[Any, Any] | None, named: Any) -> None:
         self._client, self._home = client, Home.of(obj.store, named)
-        self._ids = [int(obj.meta[f"partitions_-{number}"].id) for number in range(obj.meta["partitions_-size"])]
+        self._ids = partition_ids(obj)
         self._owners = obj.meta["owners_"]
         if not self._ids:
             raise StoreError(f"{obj!r} has no partitions, of which a Dask collection could be made")
@@ -214,9 +216,11 @@ def _look(home: Home, object_ids: Sequence[int], trust: bool) -> list[Look]:
 
 def _look_at(home: Home, object_id: int, trust: bool) -> Look:
     meta = home.describe(object_id)
-    found = _read(home, object_id, trust)
+    found = home.read(object_id, trust)
     if isinstance(found, np.ndarray):
         return Look(tuple(meta.get("partition_index_", ())), found.shape, found.dtype, None)
+    if hasattr(found, "to_pandas"):
+        return Look((), (found.num_rows, found.num_columns), None, found.slice(0, 0).to_pandas())
     if not isinstance(found, pd.DataFrame | pd.Series):
         raise StoreError(f"partition {meta!r} is a {type(found).__name__}, and no frame")
     return Look((), found.shape, None, found.iloc[:0].copy())

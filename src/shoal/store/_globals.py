@@ -16,7 +16,7 @@ from shoal.store._meta import Object, ObjectMeta
 if TYPE_CHECKING:
     from shoal.store._base import BaseStore
 
-__all__ = ["as_table", "made_global", "make_global_dataframe", "make_global_tensor", "partitions"]
+__all__ = ["as_table", "made_global", "make_global_dataframe", "make_global_tensor", "partition_ids", "partitions"]
 
 _PARTITIONS = "partitions_"
 _FETCHERS = 8
@@ -77,6 +77,11 @@ def _made(store: BaseStore, meta: ObjectMeta, blocks: list[Any], owners: Sequenc
         meta.add_member(f"{_PARTITIONS}-{number}", block)
     meta["owners_"] = list(owners or [_owner(store, block) for block in ids if block is not None])
     return store.get_meta(store.create(meta, persist=True))
+
+
+def partition_ids(obj: Object) -> list[int]:
+    """Name all partitions in order, wherever they are."""
+    return [int(obj.meta[f"{_PARTITIONS}-{number}"].id) for number in range(obj.meta[f"{_PARTITIONS}-size"])]
 
 
 def partitions(

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.errors import PlanError, StoreError
-from shoal.store._contexts import ResolverContext
+from shoal.store._contexts import ResolverContext, trusted, trusting
 from shoal.store._globals import partitions
 from shoal.store._meta import Object
 
@@ -31,7 +31,11 @@ def columns(obj: Object) -> dict[Any, NDArray[Any]]:
     >>> columns(store.get_object(store.put({"a": np.arange(2), "b": np.zeros((2, 3))})))["b"].shape
     (2, 3)
     """
-    kind = obj.typename.partition("<")[0]
+    with trusting(trusted() or obj.store.trust):
+        return _columns(obj, obj.typename.partition("<")[0])
+
+
+def _columns(obj: Object, kind: str) -> dict[Any, NDArray[Any]]:
     if kind == "vineyard::DataFrame":
         return _of_frame(obj)
     if kind in ("vineyard::Table", "vineyard::RecordBatch"):

@@ -17,7 +17,7 @@ import pandas as pd
 from shoal._optional import require
 from shoal.errors import StoreError
 from shoal.store._contexts import BuilderContext, ResolverContext, context
-from shoal.store._dask_parts import Parts, client_of, distributed, put_parts
+from shoal.store._dask_parts import Parts, client_of, dask, distributed, put_parts
 from shoal.store._meta import Object, ObjectMeta
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["dask_context", "register_dask_builder", "register_dask_types"]
 
-dask: Any = require("dask", "shoal.store.dask")
 arrays: Any = require("dask.array", "shoal.store.dask")
 bags: Any = require("dask.bag", "shoal.store.dask")
 frames: Any = require("dask.dataframe", "shoal.store.dask")

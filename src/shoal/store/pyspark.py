@@ -12,7 +12,7 @@ import pyarrow as pa
 from shoal._optional import require
 from shoal.errors import PlanError, StoreError
 from shoal.store._contexts import BuilderContext, ResolverContext, context, trusted
-from shoal.store._globals import as_table
+from shoal.store._globals import as_table, partition_ids
 from shoal.store._meta import Object, ObjectMeta
 from shoal.store._placing import Home, Placed, make_global
 
@@ -65,7 +65,7 @@ def resolve_frame(obj: Object, store: Any = None) -> Any:
     session = sql.SparkSession.getActiveSession()
     if session is None:
         raise PlanError("there is no Spark session here; start one with SparkSession.builder.getOrCreate()")
-    ids = [int(obj.meta[f"partitions_-{number}"].id) for number in range(obj.meta["partitions_-size"])]
+    ids = partition_ids(obj)
     if not ids:
         raise StoreError(f"{obj!r} has no partitions, of which a data frame could be made")
     home, trust = Home.of(obj.store, store), trusted()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from shoal._optional import require
 from shoal.errors import StoreError
 from shoal.store._contexts import BuilderContext, ResolverContext, context, trusted
-from shoal.store._globals import as_table
+from shoal.store._globals import as_table, partition_ids
 from shoal.store._meta import Object, ObjectMeta
 from shoal.store._placing import Copy, Home, Placed, make_global
 
@@ -60,7 +60,7 @@ def build_dataset(target: BaseStore, value: Any, /, store: Any = None) -> Object
 
 def resolve_dataset(obj: Object, store: Any = None) -> Any:
     """Make a dataset of the partitions, each read on the node whose store has it."""
-    ids = [int(obj.meta[f"partitions_-{number}"].id) for number in range(obj.meta["partitions_-size"])]
+    ids = partition_ids(obj)
     if not ids:
         raise StoreError(f"{obj!r} has no partitions, of which a dataset could be made")
     home, task = Home.of(obj.store, store), ray.remote(_read)

@@ -129,12 +129,20 @@ def _checked(found: dict[Any, Any]) -> dict[str, Any]:
     """Take arrays that TensorFlow has a type for; texts are objects in numpy."""
     made = {str(name): _texts(array) if array.dtype.kind in "OT" else array for name, array in found.items()}
     for name, array in made.items():
-        if array is None or array.dtype.kind not in "biufcSUO":
+        if array is None or not _has_type(array.dtype):
             text = f"column {name!r} ({found[name].dtype}) holds what TensorFlow has no type for"
             raise PlanError(
                 f"{text}; choose others, as in get(id, data='x', label='y'), or convert it before it is put"
             )
     return made
+
+
+def _has_type(dtype: Any) -> bool:
+    try:
+        tf.as_dtype(dtype)
+    except TypeError:
+        return False
+    return True
 
 
 def _texts(array: Any) -> Any:

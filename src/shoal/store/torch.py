@@ -159,7 +159,11 @@ def _column(name: Any, column: np.ndarray[Any, Any]) -> Any:
 
 
 def _has_type(array: np.ndarray[Any, Any]) -> bool:
-    return array.dtype.kind in "biufc" and array.dtype.itemsize <= 16 and array.dtype.name != "longdouble"
+    try:
+        torch.from_numpy(np.empty(0, array.dtype.newbyteorder("=")))
+    except TypeError:
+        return False
+    return True
 
 
 def _tensor(array: np.ndarray[Any, Any]) -> Any:
