@@ -32,6 +32,7 @@ _COMMANDS = {
     "bench": "shoal.cli.bench:command",
     "run": "shoal.cli.run:command",
     "env": "shoal.cli.env:command",
+    "store": "shoal.cli.store:command",
     "tar": "shoal.cli._main:tar",
 }
 
