@@ -42,11 +42,11 @@ def run(vineyard: str | None, rounds: int = ROUNDS) -> Iterator[str]:
     """Yield one table after the other."""
     with tempfile.TemporaryDirectory(prefix="shoal-bench-", dir="/dev/shm") as name:
         shelf = store.connect(f"{name}/store", memory="8GB", spill=False)
-        peers = [_Shoal(shelf), _Ray(), _Pickle(Path(name))]
+        peers: list[_Peer] = [_Shoal(shelf), _Ray(), _Pickle(Path(name))]
         if vineyard is not None:
             peers.append(_Vineyard(vineyard, name))
         try:
-            yield from _large(peers, rounds)
+            yield from _large([*peers, _Fresh(Path(name))], rounds)
             yield from _small(peers, rounds)
             yield _frame(shelf, rounds)
         finally:
@@ -105,6 +105,23 @@ class _Kept(_Peer):
 class _Shoal(_Kept):
     def __init__(self, shelf: store.Store) -> None:
         super().__init__("Shoal", shelf.put, shelf.get, shelf.delete)
+
+
+class _Fresh(_Peer):
+    """Shoal where no object was deleted before, whose memory could be used again."""
+
+    name = "Shoal, in fresh memory"
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._count = folder, 0
+
+    def large(self, data: Any) -> tuple[float, float]:
+        self._count += 1
+        shelf = store.connect(self._folder / f"fresh-{self._count}", memory="1GB", spill=False)
+        shelf.put(0)  # which makes the lease
+        taken = _Shoal(shelf).large(data)
+        shelf.clear()
+        return taken
 
 
 class _Ray(_Kept):
