@@ -300,3 +300,22 @@ def test_what_makes_no_sense_is_refused() -> None:
         estimator(1).fit(digits(), callbacks=[print])
     with pytest.raises(PlanError, match="needs an optimizer and a loss"):
         Estimator.from_torch(model=network, workers=1).fit(digits())
+
+
+def test_curves_are_written_and_read(tmp_path: Path) -> None:
+    x, y = digits()
+    made = estimator(2)
+    assert made.get_train_summary("Loss") is None
+    made.set_tensorboard(str(tmp_path), "app")
+    made.fit((x[:400], y[:400]), epochs=2, batch_size=100, validation_data=(x[400:500], y[400:500]))
+    losses, rates, speed = (made.get_train_summary(tag) for tag in ("Loss", "LearningRate", "Throughput"))
+    assert losses is not None
+    assert [step for step, _ in losses] == list(range(1, 9))
+    assert losses[-1][1] < losses[0][1]
+    assert rates == [(step, pytest.approx(0.3)) for step in range(1, 9)]
+    assert speed is not None
+    assert all(value > 0 for _, value in speed)
+    accuracy = made.get_validation_summary("Accuracy")
+    assert accuracy is not None
+    assert [step for step, _ in accuracy] == [4, 8]
+    assert len(list((tmp_path / "app" / "train").iterdir())) == 1

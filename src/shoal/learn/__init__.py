@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from shoal.learn._checkpoints import Checkpoint, Checkpoints
     from shoal.learn._estimator import BaseEstimator
     from shoal.learn._history import History
+    from shoal.learn._tensorboard import TensorBoard
     from shoal.learn._triggers import EveryEpoch, SeveralIteration
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "EveryEpoch",
     "History",
     "SeveralIteration",
+    "TensorBoard",
 ]
 
 __getattr__, __dir__ = attach(
@@ -31,6 +33,7 @@ __getattr__, __dir__ = attach(
         "_checkpoints": ("Checkpoint", "Checkpoints"),
         "_estimator": ("BaseEstimator",),
         "_history": ("History",),
+        "_tensorboard": ("TensorBoard",),
         "_triggers": ("EveryEpoch", "SeveralIteration"),
     },
 )

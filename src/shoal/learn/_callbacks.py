@@ -21,6 +21,8 @@ class Run:
         self.attempt = attempt
         """How often the workers began before, because one of them was lost."""
         self.framework = framework
+        self.rows = 0
+        """Rows that all workers have learnt from, since this began."""
         self.stopped = False
         self.reason = ""
 

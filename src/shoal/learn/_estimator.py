@@ -15,10 +15,12 @@ from shoal.errors import PlanError
 from shoal.learn import _training
 from shoal.learn._checkpoints import Checkpoint, Checkpoints, latest_checkpoint
 from shoal.learn._data import Ask, Prepared, prepared
+from shoal.learn._events import read_scalars
 from shoal.learn._history import History
 from shoal.learn._job import EvaluateJob, FitJob
 from shoal.learn._predicting import Predictor, predicted
 from shoal.learn._progress import shown
+from shoal.learn._tensorboard import TensorBoard
 from shoal.learn._triggers import EveryEpoch, Trigger, trigger_of
 from shoal.learn._watch import watched
 from shoal.learn.metrics import metric_of
@@ -52,6 +54,7 @@ class BaseEstimator:
         self._metrics = [metric_of(each) for each in several]
         self._model_dir, self._restarts, self._seed = model_dir, restarts, seed
         self._epoch = self._step = 0
+        self._curves = None if model_dir is None else f"{model_dir}/curves"
 
     def fit(
         self,
@@ -105,7 +108,7 @@ class BaseEstimator:
                 end,
                 held[1].rows if validation_data is not None else None,
                 deepcopy(self._metrics),
-                list(callbacks),
+                [*callbacks, *([] if self._curves is None else [TensorBoard(self._curves)])],
                 None if self._model_dir is None else Checkpoints(f"{self._model_dir}/{_run_name()}"),
                 trigger or (EveryEpoch() if self._model_dir is not None else None),
                 None if found is None else found.url,
@@ -154,6 +157,21 @@ class BaseEstimator:
         """
         predictor = Predictor(self._framework, batch_size, feature_cols, output_cols)
         return self._predicted(data, predictor)
+
+    def set_tensorboard(self, log_dir: str, app_name: str) -> None:
+        """Write training curves into a folder that TensorBoard shows."""
+        self._curves = f"{log_dir.rstrip('/')}/{app_name}"
+
+    def get_train_summary(self, tag: str = "Loss") -> list[tuple[int, float]] | None:
+        """Give a curve of training, ``Loss``, ``Throughput`` or ``LearningRate``, as pairs of step and value.
+
+        There is one after a training with ``model_dir`` or `set_tensorboard`; None else.
+        """
+        return None if self._curves is None else read_scalars(f"{self._curves}/train", tag) or None
+
+    def get_validation_summary(self, tag: str = "Loss") -> list[tuple[int, float]] | None:
+        """Give a curve of validation: ``Loss``, or a metric by its name; see `get_train_summary`."""
+        return None if self._curves is None else read_scalars(f"{self._curves}/validation", tag) or None
 
     def shutdown(self) -> None:
         """Let go of everything; workers end with each call anyway."""

@@ -142,6 +142,7 @@ class _Fit:
         self._sums.batches += 1
         self._sums.last = loss
         self._step += 1
+        self._run.rows += everybody
         self._progress.step = self._step
         self._callbacks.after_step(self._step, loss)
         self._report()

@@ -153,6 +153,11 @@ class TorchFramework(Framework):
         if "random.pt" in files:
             torch.set_rng_state(loaded(files["random.pt"]))
 
+    @property
+    def learning_rate(self) -> float | None:
+        """How fast it learns now."""
+        return None if self.optimizer is None else float(self.optimizer.param_groups[0]["lr"])
+
     def leave(self) -> None:
         """Part from the others."""
         if self._size > 1 and dist.is_initialized():
