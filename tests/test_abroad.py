@@ -24,6 +24,7 @@ from support.engine import by_value, numbers
 def _functions_of_this_file_travel_by_value() -> Iterator[None]:
     with by_value(__name__):
         yield
+    Abroad.close()
 
 
 @pytest.fixture(scope="module")
