@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import cloudpickle
 import numpy as np
 import psutil
 import pytest
@@ -21,6 +22,8 @@ from shoal.abc import Engine
 from shoal.data import XShards
 from shoal.engines import current
 from shoal.engines._exchange import groups_of
+from shoal.engines._member import Call, serve
+from shoal.engines._wire import Door, Kind, Wire
 from shoal.engines.local import LocalEngine
 from shoal.engines.local._hands import Gauge
 from shoal.engines.local._shelf import Shelf
@@ -240,6 +243,23 @@ def test_a_dask_cluster_ends_with_the_program_that_started_it() -> None:
         process.kill()
     assert len(cluster) >= 5  # a scheduler, and two workers with a nanny each
     assert wait_until(lambda: not any(part.is_running() for part in cluster), 60)
+
+
+def test_a_member_that_is_done_is_not_taken_for_lost() -> None:
+    """Who waits for a result may hang up as soon as he has it; nothing is to be ended then."""
+    lost: list[int] = []
+
+    def hear(wire: Wire) -> None:
+        wire.value(Kind.JOIN)
+        wire.receive()
+        wire.close()
+
+    door = Door("127.0.0.1", 1, hear)
+    call = Call(cloudpickle.dumps(lambda member: member.rank), "rank", 1, 0, door.address, door.token)
+    for number in range(300):
+        serve(call, 0, [], lambda number=number: lost.append(number))
+    door.close()
+    assert lost == []
 
 
 def test_room_on_a_shelf_comes_back() -> None:

@@ -60,6 +60,10 @@ class _Line:
             raise ShoalError("the gang was ended") from answer
         return answer
 
+    def done(self) -> None:
+        """Take it for no loss any more if the other end goes: it may, as soon as it has heard the result."""
+        self._over = True
+
     def close(self) -> None:
         """Hang up."""
         self._over = True
@@ -139,6 +143,7 @@ def serve(call: Call, rank: int, messages: Sequence[Message] | None, lost: Calla
         for stream in (sys.stdout, sys.stderr):
             with suppress(AttributeError, OSError, ValueError):  # there is none, nobody reads it, it is closed
                 stream.flush()  # before others hear of the end, and end this process
+        line.done()
         with suppress(Lost):
             wire.send_packed(kind, message)
     finally:
