@@ -98,23 +98,25 @@ def test_the_first_ten_of_a_pipe(tmp_path: Path) -> None:
     ]
 
 
+#: How Python ends when its reader has gone: while it writes, or while it puts away what it has not written yet.
+GONE = ("1", "120")
+
+
 @pytest.mark.parametrize("size", [100, 50_000_000])
 def test_reading_ends_with_the_last_sample_that_is_wanted(folder: Path, size: int) -> None:
     line = f"{ENDLESS} {size} 2> errors | tarscat -c 3 | tar tf -; echo ${{PIPESTATUS[@]}}"
     done = shell(line, folder)
-    assert done.stdout.decode().split() == [
-        *(f"{n}.{field}" for n in range(3) for field in ("bin", "cls")),
-        "1",
-        "0",
-        "0",
-    ]
+    *names, writer, tool, reader = done.stdout.decode().split()
+    assert names == [f"{n}.{field}" for n in range(3) for field in ("bin", "cls")]
+    assert (writer in GONE, tool, reader) == (True, "0", "0")
     assert b"BrokenPipeError" in (folder / "errors").read_bytes()
 
 
 def test_a_reader_that_goes_ends_it_without_a_word(folder: Path) -> None:
     line = f"{ENDLESS} 1000 2> /dev/null | tarcat | head -c 10000 > head; echo ${{PIPESTATUS[@]}}"
     done = shell(line, folder)
-    assert (done.stdout, done.stderr) == (b"1 141 0\n", b"")
+    writer, *others = done.stdout.decode().split()
+    assert (writer in GONE, others, done.stderr) == (True, ["141", "0"], b"")
     assert len((folder / "head").read_bytes()) == 10_000
 
 
