@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from shoal.data import XShards
 from shoal.environments import Abroad
 from shoal.errors import GuestError, WorkerEnvironmentError
 from support.engine import by_value, numbers
+from support.guests import bare_environment
 
 
 @pytest.fixture(autouse=True)
@@ -30,9 +30,7 @@ def _functions_of_this_file_travel_by_value() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment without any of our libraries but those that it borrows: another Python for all it knows."""
-    folder = tmp_path_factory.mktemp("elsewhere") / "venv"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
-    return folder
+    return bare_environment(tmp_path_factory.mktemp("elsewhere") / "venv")
 
 
 def prefix_of(sample: Sample) -> Sample:
@@ -83,8 +81,7 @@ def test_what_goes_wrong_elsewhere_is_told_with_its_sample(elsewhere: Path) -> N
 @pytest.mark.parametrize("engine", ["local", "dask"])
 def test_shards_are_treated_elsewhere(engine: str, tmp_path: Path) -> None:
     """With numpy and pandas, which this environment has from ours."""
-    folder = tmp_path / "venv"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    folder = bare_environment(tmp_path / "venv")
     (packages,) = folder.glob("lib/python3.*/site-packages")
     (packages / "ours.pth").write_text(str(Path(np.__file__).parents[1]))
     with shoal.init(engine, workers=2):

@@ -30,7 +30,7 @@ from shoal.errors import (
     WorkerEnvironmentError,
 )
 from support.engine import held, held_again, same, wait_until
-from support.guests import module
+from support.guests import bare_environment, module
 from support.wheels import tiny_recipe
 
 
@@ -44,9 +44,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A virtual environment with nothing in it."""
-    folder = tmp_path_factory.mktemp("bare") / "venv"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
-    return folder
+    return bare_environment(tmp_path_factory.mktemp("bare") / "venv")
 
 
 def test_a_missing_environment_says_how_to_build_it(home: Path) -> None:

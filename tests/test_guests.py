@@ -29,7 +29,7 @@ from shoal.errors import (
     WorkerEnvironmentError,
 )
 from support.engine import by_value, held, held_again, run_script, wait_until
-from support.guests import is_running, module
+from support.guests import bare_environment, is_running, module
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +42,7 @@ def guest() -> Iterator[Guest]:
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A virtual environment with nothing in it."""
-    folder = tmp_path_factory.mktemp("bare") / "venv"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
-    return folder
+    return bare_environment(tmp_path_factory.mktemp("bare") / "venv")
 
 
 def test_functions_by_name_with_folders_of_their_modules(tmp_path: Path) -> None:

@@ -27,7 +27,8 @@ SOURCE = ROOT / "src" / "shoal"
 
 #: Data flows downwards; a room may import from the lines above its own, and from its own room.
 ROOMS = [
-    {"errors", "settings", "registry", "abc", "_optional", "_lazy", "_malloc", "_ending", "_slabs"},
+    {"errors", "settings", "registry", "abc", "_optional", "_lazy", "_malloc", "_ending"}
+    | {"_slabs", "_forks", "_tables"},
     {"files", "environments"},
     {"shards", "order", "store"},
     {"sources", "pipeline"},

@@ -22,20 +22,14 @@ import pytest
 from shoal.errors import ObjectNotFoundError, StoreError, StoreFullError
 from shoal.store import Store, connect
 from support.engine import wait_until
-from support.store import files, finished, own_store, running, used, where
+from support.store import MB, array, files, finished, own_store, running, used, where
 from support.store_crowd import COUNT, CREW, many, put_get_delete
-
-MB = 10**6
 
 
 @pytest.fixture
 def store() -> Iterator[Store]:
     with own_store() as made:
         yield made
-
-
-def array(megabytes: float, value: int = 1) -> Any:
-    return np.full(int(megabytes * MB), value, np.uint8)
 
 
 def test_what_a_process_put_goes_when_it_ends_and_what_it_persisted_stays(store: Store) -> None:

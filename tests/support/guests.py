@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 from typing import Any
 
 from shoal.environments import Guest
 
-__all__ = ["back", "is_running", "module"]
+__all__ = ["back", "bare_environment", "is_running", "module"]
 
 
 def module(folder: Path, text: str, name: str = "over_there") -> Path:
     (folder / f"{name}.py").write_text(textwrap.dedent(text))
+    return folder
+
+
+def bare_environment(folder: Path) -> Path:
+    """Make a virtual environment with nothing in it."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     return folder
 
 

@@ -19,10 +19,17 @@ import numpy as np
 import shoal
 from shoal.store import Store, connect
 
-__all__ = ["address", "files", "finished", "own_store", "program", "running", "used", "where"]
+__all__ = ["MB", "address", "array", "files", "finished", "own_store", "program", "running", "used", "where"]
+
+MB = 10**6
 
 TESTS = Path(__file__).parents[1]
 SHARED = "/dev/shm"
+
+
+def array(megabytes: float, value: int = 1) -> Any:
+    """Make an array of so many megabytes, all of one value."""
+    return np.full(int(megabytes * MB), value, np.uint8)
 
 
 @contextmanager

@@ -9,9 +9,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from shoal._tables import as_table
 from shoal.errors import PlanError
 
-__all__ = ["Look", "as_table", "look", "schema_of"]
+__all__ = ["Look", "look", "schema_of", "table_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,26 +40,14 @@ def look(shard: Any) -> Look:
     raise PlanError(f"shards of type {type(shard).__name__} make no Dask collection; frames, arrays and lists do")
 
 
-def as_table(shard: Any) -> pa.Table:
-    """Make an Arrow table of a frame, or of a dict of arrays: arrays of more dimensions become lists.
-
-    >>> as_table({"x": np.zeros((2, 3)), "y": np.arange(2)}).column_names
-    ['x', 'y']
-    """
-    if isinstance(shard, pd.DataFrame):
-        return pa.Table.from_pandas(shard, preserve_index=False)
-    if isinstance(shard, dict) and all(isinstance(value, np.ndarray) and value.ndim for value in shard.values()):
-        return pa.table({name: _column(value) for name, value in shard.items()})
+def table_of(shard: Any) -> pa.Table:
+    """Make an Arrow table of a frame, or of a dict of arrays."""
+    is_dict = isinstance(shard, dict) and all(isinstance(value, np.ndarray) and value.ndim for value in shard.values())
+    if is_dict or isinstance(shard, pd.DataFrame):
+        return as_table(shard)
     raise PlanError(f"a shard of type {type(shard).__name__} makes no table; frames and dicts of arrays do")
 
 
 def schema_of(shard: Any) -> pa.Schema:
     """Give the schema of the table that a shard makes."""
-    return as_table(shard).schema.remove_metadata()
-
-
-def _column(array: np.ndarray[Any, Any]) -> pa.Array:
-    column = pa.array(array.reshape(-1))
-    for length in reversed(array.shape[1:]):
-        column = pa.FixedSizeListArray.from_arrays(column, length)
-    return column
+    return table_of(shard).schema.remove_metadata()

@@ -17,7 +17,7 @@ from shoal.engines._checks import check_gang, checked, named
 from shoal.engines._cluster import ClusterEngine
 from shoal.engines._gang import Squad
 from shoal.engines._message import joined, pack
-from shoal.engines._native import as_table, schema_of
+from shoal.engines._native import schema_of, table_of
 from shoal.engines._pyspark_squad import SparkSquad
 from shoal.engines._task import Split, Task, opened
 from shoal.errors import WorkerDiedError
@@ -168,7 +168,7 @@ def _tables(schema: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:
     def tables(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
             for message in batch.column(0):
-                yield from as_table(opened(message.as_buffer())).cast(schema).to_batches()
+                yield from table_of(opened(message.as_buffer())).cast(schema).to_batches()
 
     return tables
 

@@ -14,7 +14,7 @@ from shoal.engines._cluster import ClusterEngine
 from shoal.engines._exchange import cut, groups_of, regrouped
 from shoal.engines._gang import Squad
 from shoal.engines._message import Loose, as_array
-from shoal.engines._native import as_table
+from shoal.engines._native import table_of
 from shoal.engines._ray_actor import RayActor
 from shoal.engines._ray_data import flowing
 from shoal.engines._ray_squad import RaySquad
@@ -148,7 +148,7 @@ def _packed_frame(table: Any) -> Any:
 
 
 def _table(message: Any) -> Any:
-    return as_table(opened(message))
+    return table_of(opened(message))
 
 
 def _call(task: Task, number: int, count: int, *messages: Any) -> Any:

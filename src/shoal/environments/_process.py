@@ -12,12 +12,10 @@ import subprocess
 import sys
 import threading
 import time
-import weakref
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
 
+from shoal._forks import Forks
 from shoal.environments._environment import Environment
 from shoal.environments._inside.channel import Channel, Lost
 from shoal.errors import WorkerEnvironmentError
@@ -56,7 +54,7 @@ class Process:
             self.channel = _HostChannel(ours, self._exit)
             self._is_ended = False
             self._lock = threading.Lock()
-            _forks().processes.add(self)
+            _forks().members.add(self)
 
     @property
     def pid(self) -> int:
@@ -89,8 +87,10 @@ class Process:
                 self._close()
         return code
 
-    def abandon(self) -> None:
+    def forked(self) -> None:
         """In a child that was forked: hold nothing that is the parent's."""
+        if self._is_ended:
+            return
         self._popen.returncode = 0  # it is not a child of this process
         self._is_ended = True
         self._close_files()
@@ -173,25 +173,9 @@ class _Output:
                 _show(text.decode(data))
 
 
-@dataclass(frozen=True)
-class _Forks:
-    """What a fork of this process has to know about: who has a guest, and that none is just being started."""
-
-    lock: Any = field(default_factory=threading.RLock)
-    processes: weakref.WeakSet[Process] = field(default_factory=weakref.WeakSet)
-
-    def child(self) -> None:
-        for process in list(self.processes):
-            if not process._is_ended:
-                process.abandon()
-        self.lock.release()
-
-
 @cache
-def _forks() -> _Forks:
-    forks = _Forks()
-    os.register_at_fork(before=forks.lock.acquire, after_in_parent=forks.lock.release, after_in_child=forks.child)
-    return forks
+def _forks() -> Forks:
+    return Forks()
 
 
 def _started(

@@ -65,10 +65,7 @@ class BaseStore(ObjectStore):
         if name is not None:
             check_name(name)
         with trusting(self.trust if trust is None else trust):
-            meta = get_current_builders().run(self, value, **options)
-        made = meta.id if meta.id is not None else self.create(meta, persist=persist or name is not None)
-        if meta.id is not None and (persist or name is not None):
-            self.persist(made)
+            made = self._placed(value, options, persist=persist or name is not None)
         if name is not None:
             self.put_name(made, name)
         return made
@@ -89,7 +86,7 @@ class BaseStore(ObjectStore):
         wanted = self._id(object_id, name)
         found = self.get_object(self.migrate(wanted) if fetch else wanted)
         with trusting(self.trust if trust is None else trust):
-            return get_current_resolvers().run(found, **options)
+            return self._resolved(found, options)
 
     def get_object(self, object_id: Id) -> Object:
         """Give an object as it is; a name may stand for its id."""
@@ -119,6 +116,19 @@ class BaseStore(ObjectStore):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _placed(self, value: Any, options: dict[str, Any], *, persist: bool) -> ObjectID:
+        """Let a builder describe a value, and write it; it may stand for an object that is there already."""
+        meta = get_current_builders().run(self, value, **options)
+        if meta.id is None:
+            return self.create(meta, persist=persist)
+        if persist:
+            self.persist(meta.id)
+        return meta.id
+
+    def _resolved(self, found: Object, options: dict[str, Any]) -> Any:
+        """Let a resolver make a value of an object."""
+        return get_current_resolvers().run(found, **options)
 
     def _id(self, object_id: Id | None, name: str | None) -> ObjectID:
         if object_id is None and name is None:

@@ -86,7 +86,7 @@ def _unless_held(path: str) -> None:
 
 def _never(folder: Folder, object_id: ObjectID, note: str) -> bool:
     """Tell whether an object of which something is noted is not there, and never will be."""
-    gone = dead(f"{folder.path}/t/{object_id.lease:010x}") or not _is_new(note)
+    gone = dead(folder.lease(object_id.lease)) or not _is_new(note)
     return gone and not any(map(os.path.exists, folder.places(object_id)))
 
 

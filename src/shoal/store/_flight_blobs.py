@@ -13,7 +13,7 @@ from shoal.errors import StoreError
 from shoal.store._flight_line import Line, Write
 from shoal.store._flight_wire import MESSAGE, Document, as_id, blobs_of, layout
 from shoal.store._ids import ObjectID
-from shoal.store._meta import Blob, ObjectMeta
+from shoal.store._meta import Blob, LazyBlob, ObjectMeta
 
 __all__ = ["Cargo", "RemoteBlob", "messages", "pieces", "write_all"]
 
@@ -24,36 +24,14 @@ _BYTES = np.dtype(np.uint8)
 _SLABS = Slabs()
 
 
-class RemoteBlob(Blob):
+class RemoteBlob(LazyBlob):
     """Bytes in the store of another host."""
 
-    __slots__ = ("_begin", "_cargo", "_size", "_view")
+    __slots__ = ("_begin", "_cargo")
 
     def __init__(self, cargo: Cargo, begin: int, size: int, blob_id: ObjectID | None) -> None:
-        self._cargo, self._begin, self._size = cargo, begin, size
-        self._view: memoryview | None = None
-        self.id = blob_id
-
-    @property
-    def view(self) -> memoryview:  # type: ignore[override]
-        """The bytes; they are fetched when somebody looks for the first time."""
-        if self._view is None:
-            self._cargo.bring(self)
-        assert self._view is not None
-        return self._view
-
-    @property
-    def nbytes(self) -> int:
-        """Count the bytes, without fetching them."""
-        return self._size
-
-    @property
-    def is_here(self) -> bool:
-        """Whether the bytes have come."""
-        return self._view is not None
-
-    def __len__(self) -> int:
-        return self._size
+        super().__init__(size, blob_id)
+        self._cargo, self._begin = cargo, begin
 
     @property
     def cargo(self) -> Cargo:
@@ -64,9 +42,8 @@ class RemoteBlob(Blob):
         """Say where among the bytes of its object it begins and ends."""
         return self._begin, self._begin + self._size
 
-    def arrive(self, view: memoryview) -> None:
-        """Have the bytes."""
-        self._view = view
+    def _bring(self) -> None:
+        self._cargo.bring(self)
 
     def part(self, begin: int, end: int, write: Write) -> None:
         """Fetch a part, for who does not want to keep it."""

@@ -18,6 +18,7 @@ from shoal.errors import ObjectNotFoundError, StoreError
 from shoal.store._arriving import arrive
 from shoal.store._flight_blobs import pieces
 from shoal.store._flight_wire import as_id, as_size, blobs_of, described, layout, pack, read_meta
+from shoal.store._folder import is_persisted
 from shoal.store._ids import ObjectID
 from shoal.store._joined import JoinedStore
 from shoal.store._meta import Blob, ObjectMeta
@@ -112,7 +113,7 @@ class Verbs:
         return {"needed": self.alone.is_needed(as_id(body.get("id")))}
 
     def _ids(self, body: _Body) -> _Body:
-        found = {object_id for object_id, path in self.alone.folder.ids() if "/p/" in path[-19:]}
+        found = {object_id for object_id, path in self.alone.folder.ids() if is_persisted(path)}
         if body.get("joined"):
             with self._lock:
                 found |= {each for guest in self._guests.values() for each in guest}

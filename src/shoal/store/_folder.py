@@ -40,6 +40,7 @@ __all__ = [
     "StoreWarning",
     "default_folder",
     "files_in",
+    "is_persisted",
     "locked",
     "names_in",
     "unlocked",
@@ -106,15 +107,27 @@ class Folder:
 
     def persisted(self, object_id: ObjectID) -> str:
         """Name the file of a persisted object."""
-        return f"{self.path}/p/{int(object_id):016x}"
+        return f"{self.path}/p/{object_id.digits}"
 
     def transient(self, object_id: ObjectID) -> str:
         """Name the file of an object that goes with its process."""
-        return f"{self.path}/t/{object_id.lease:010x}/{int(object_id):016x}"
+        return f"{self.lease(object_id.lease)}/{object_id.digits}"
+
+    def lease(self, number: int) -> str:
+        """Name the folder of a process that has put something."""
+        return f"{self.path}/t/{number:010x}"
+
+    def shares(self, object_id: ObjectID) -> str:
+        """Name the folder with links to the files whose blobs an object shares."""
+        return f"{self.path}/x/{object_id.digits}"
+
+    def parents(self, object_id: ObjectID) -> str:
+        """Name the folder with the names of those that an object is a member of."""
+        return f"{self.path}/r/{object_id.digits}"
 
     def places(self, object_id: ObjectID) -> list[str]:
         """Name all files that an object could be in: in memory first."""
-        inside = [f"p/{int(object_id):016x}", f"t/{object_id.lease:010x}/{int(object_id):016x}"]
+        inside = [f"p/{object_id.digits}", f"t/{object_id.lease:010x}/{object_id.digits}"]
         return [f"{root}/{name}" for root in self.roots for name in inside]
 
     def ids(self) -> Iterator[tuple[ObjectID, str]]:
@@ -176,6 +189,15 @@ def default_folder() -> str:
     text = f"{_SHARED} has less than {_ENOUGH >> 20} MiB; objects are kept in {path}, on a disk perhaps"
     warnings.warn(f"{text}: give a container more of it (docker run --shm-size=8g)", StoreWarning, stacklevel=3)
     return path
+
+
+def is_persisted(path: str) -> bool:
+    """Tell by its path whether a file is that of a persisted object.
+
+    >>> is_persisted("/dev/shm/store/p/000000000000000a"), is_persisted("/p/t/0000000001/000000000000000a")
+    (True, False)
+    """
+    return os.path.basename(os.path.dirname(path)) == "p"
 
 
 def names_in(folder: str) -> list[str]:

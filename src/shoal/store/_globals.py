@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from shoal import settings
 from shoal.abc import dealt
 from shoal.errors import PlanError, StoreError
@@ -16,7 +18,7 @@ from shoal.store._meta import Object, ObjectMeta
 if TYPE_CHECKING:
     from shoal.store._base import BaseStore
 
-__all__ = ["as_table", "made_global", "make_global_dataframe", "make_global_tensor", "partition_ids", "partitions"]
+__all__ = ["made_global", "make_global_dataframe", "make_global_tensor", "partition_ids", "partitions"]
 
 _PARTITIONS = "partitions_"
 _FETCHERS = 8
@@ -149,6 +151,8 @@ def resolve_frame(
     if to == "arrow":
         import pyarrow as pa
 
+        from shoal._tables import as_table
+
         return pa.concat_tables(list(map(as_table, parts)), promote_options="permissive")
     import pandas as pd
 
@@ -166,31 +170,6 @@ def resolve_shards(
     return _parts(obj, resolver, partitions, rank, world_size)
 
 
-def as_table(part: Any) -> Any:
-    """Make a table of Arrow's of a frame, a record batch, a table, or a dict of arrays."""
-    import pyarrow as pa
-
-    if isinstance(part, pa.Table):
-        return part
-    if isinstance(part, pa.RecordBatch):
-        return pa.Table.from_batches([part])
-    if isinstance(part, dict):
-        return pa.table({name: _as_column(values) for name, values in part.items()})
-    return pa.Table.from_pandas(part.to_frame() if part.ndim == 1 else part, preserve_index=False)
-
-
-def _as_column(values: Any) -> Any:
-    """Make a column of an array; more dimensions are lists in lists."""
-    import numpy as np
-    import pyarrow as pa
-
-    array = np.asarray(values)
-    column = pa.array(array.reshape(-1))
-    for length in reversed(array.shape[1:]):
-        column = pa.FixedSizeListArray.from_arrays(column, length)
-    return column
-
-
 def _parts(obj: Object, resolver: ResolverContext, which: str, rank: int | None, world_size: int | None) -> list[Any]:
     found = partitions(obj, which, rank, world_size)
     with ThreadPoolExecutor(_FETCHERS, thread_name_prefix="shoal-partition") as pool:
@@ -204,8 +183,6 @@ def _touch(part: Object) -> None:
 
 
 def _below(parts: list[Any]) -> Any:
-    import numpy as np
-
     if not parts:
         raise StoreError("there is no partition here, of which an array could be made")
     return np.concatenate(parts)
@@ -213,8 +190,6 @@ def _below(parts: list[Any]) -> Any:
 
 def assembled(obj: Object, parts: list[Any]) -> Any:
     """Put blocks together by their place in the whole, or below each other where they do not tell it."""
-    import numpy as np
-
     places = [tuple(part.meta["partition_index_"]) for part in partitions(obj, "all")]
     if not parts or len(set(places)) < len(places) or any(len(place) != parts[0].ndim for place in places):
         return _below(parts)

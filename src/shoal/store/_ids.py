@@ -37,12 +37,17 @@ class ObjectID(int):
         return super().__new__(cls, value)
 
     def __repr__(self) -> str:
-        return f"o{int(self):016x}"
+        return f"o{self.digits}"
 
     __str__ = __repr__
 
     def __reduce__(self) -> Any:
         return ObjectID, (int(self),)
+
+    @property
+    def digits(self) -> str:
+        """The name of its file."""
+        return f"{int(self):016x}"
 
     @property
     def is_blob(self) -> bool:

@@ -12,13 +12,16 @@ import shutil
 import threading
 from contextlib import suppress
 from struct import Struct
-from typing import Any
+from typing import TYPE_CHECKING
 
 from shoal._ending import ends_with_program
 from shoal.errors import StoreError
 from shoal.store._folder import Folder, files_in, locked, unlocked
 from shoal.store._ids import BLOB, COUNT_BITS, ObjectID, new_lease
 from shoal.store._recycling import Recycler
+
+if TYPE_CHECKING:
+    from shoal.store._room import Room
 
 __all__ = ["Lease", "aside", "dead", "lease_of", "own_lease"]
 
@@ -36,7 +39,7 @@ class Lease:
         self._count = 0
         self.promised = 0
         """Bytes of those set aside that are being written."""
-        self.room: Any = None
+        self.room: Room | None = None
         """What sets memory aside, for all who use the lease."""
         self._begin()
         self.recycler = Recycler(folder, self.path)
@@ -81,7 +84,7 @@ class Lease:
 
     def _begin(self) -> None:
         self.number = new_lease()
-        self.path = f"{self._folder.path}/t/{self.number:010x}"
+        self.path = self._folder.lease(self.number)
         private = f"{self._folder.path}/t/.new-{self.number:010x}"
         os.mkdir(private, 0o700)
         self._fd = os.open(f"{private}/{FILE}", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

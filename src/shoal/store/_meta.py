@@ -18,7 +18,7 @@ from shoal.store._ids import ObjectID
 if TYPE_CHECKING:
     from shoal.store._base import BaseStore
 
-__all__ = ["Blob", "Link", "Object", "ObjectMeta"]
+__all__ = ["Blob", "LazyBlob", "Link", "Object", "ObjectMeta"]
 
 Member: TypeAlias = "ObjectMeta | Blob | Link"
 
@@ -51,6 +51,45 @@ class Blob:
     def nbytes(self) -> int:
         """Count the bytes."""
         return self.view.nbytes
+
+
+class LazyBlob(Blob):
+    """Bytes that are somewhere else, and are fetched when somebody looks at them for the first time."""
+
+    __slots__ = ("_seen", "_size")
+
+    def __init__(self, size: int, blob_id: ObjectID | None) -> None:
+        self._size, self.id = size, blob_id
+        self._seen: memoryview | None = None
+
+    @property
+    def view(self) -> memoryview:  # type: ignore[override]
+        """The bytes."""
+        if self._seen is None:
+            self._bring()
+        assert self._seen is not None
+        return self._seen
+
+    @property
+    def nbytes(self) -> int:
+        """Count the bytes, without fetching them."""
+        return self._size
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the bytes have come."""
+        return self._seen is not None
+
+    def arrive(self, data: memoryview) -> None:
+        """Have the bytes."""
+        self._seen = data
+
+    def _bring(self) -> None:
+        """Fetch the bytes, and let them arrive."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return self._size
 
 
 class Link:

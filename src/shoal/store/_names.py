@@ -6,6 +6,7 @@ import difflib
 import json
 import os
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -15,7 +16,7 @@ from shoal.errors import CorruptObjectError, ObjectNotFoundError, StoreError
 from shoal.store._folder import Folder, names_in, write_private
 from shoal.store._ids import ObjectID, looks_like_id
 
-__all__ = ["Names", "check_name"]
+__all__ = ["Names", "check_name", "no_name"]
 
 _LONG = 200
 _WAIT = 0.01
@@ -27,6 +28,13 @@ def check_name(name: str) -> None:
         raise StoreError(f"{name!r} cannot be a name: it is a text, and not an empty one")
     if looks_like_id(name):
         raise StoreError(f"{name!r} cannot be a name: it looks like an id")
+
+
+def no_name(name: str, known: Iterable[str], where: str) -> ObjectNotFoundError:
+    """Say that there is no such name, and which ones are near it."""
+    near = difflib.get_close_matches(name, known, n=3)
+    hint = f"; there is {' and '.join(map(repr, near))}" if near else ""
+    return ObjectNotFoundError(f"there is no name {name!r} in {where}{hint}")
 
 
 class Names:
@@ -87,6 +95,4 @@ class Names:
             raise CorruptObjectError(f"the name in {path} cannot be read: {error!r}; remove the file") from error
 
     def _missing(self, name: str) -> ObjectNotFoundError:
-        near = difflib.get_close_matches(name, self.all(), n=3)
-        hint = f"; there is {' and '.join(map(repr, near))}" if near else ""
-        return ObjectNotFoundError(f"there is no name {name!r} in the store at {self._folder.path}{hint}")
+        return no_name(name, self.all(), f"the store at {self._folder.path}")

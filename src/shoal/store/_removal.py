@@ -31,10 +31,9 @@ def discard(folder: Folder, object_id: ObjectID, path: str, recycler: Recycler |
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
-    name = f"{int(object_id):016x}"
     try:
         members, shares = linked_ids(os.pread(fd, _HEAD, 0), fd)
-        freed = put_away(folder, fd, path, name, recycler)
+        freed = put_away(folder, fd, path, object_id.digits, recycler)
     finally:
         unlocked(fd)
     if freed is None:
@@ -49,8 +48,8 @@ def forget_members(folder: Folder, parent: ObjectID, members: Iterable[ObjectID]
     """Forget that some objects are members of another."""
     for member in members:
         with suppress(OSError):
-            os.unlink(f"{folder.path}/r/{int(member):016x}/{int(parent):016x}")
-            os.rmdir(f"{folder.path}/r/{int(member):016x}")
+            os.unlink(f"{folder.parents(member)}/{parent.digits}")
+            os.rmdir(folder.parents(member))
 
 
 def put_away(folder: Folder, fd: int, path: str, name: str, recycler: Recycler | None = None) -> int | None:
@@ -84,7 +83,7 @@ def remove(fd: int, path: str) -> None:
 
 def forget_links(folder: Folder, object_id: ObjectID) -> int:
     """Remove the links of an object to files of others, of which some may be the last."""
-    home, freed = f"{folder.path}/x/{int(object_id):016x}", 0
+    home, freed = folder.shares(object_id), 0
     for name in names_in(home):
         with suppress(FileNotFoundError):
             fd = os.open(f"{home}/{name}", os.O_RDWR | os.O_CLOEXEC)

@@ -43,12 +43,12 @@ class Sharing:
         return self._linked[region.owner]
 
     def _try(self, region: Region) -> bool:
-        home = f"{self._folder.path}/x/{int(self._id):016x}"
+        home = self._folder.shares(self._id)
         os.makedirs(home, mode=0o700, exist_ok=True)
         for path in (region.path, *self._folder.places(region.owner)):
             with suppress(OSError):
                 if os.stat(path).st_ino == region.inode:
-                    link = f"{home}/{int(region.owner):016x}"
+                    link = f"{home}/{region.owner.digits}"
                     os.link(path, link)
                     if os.stat(link).st_ino == region.inode:
                         return True

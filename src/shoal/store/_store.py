@@ -11,7 +11,7 @@ from typing import Any
 from shoal.errors import ObjectNotFoundError, StoreError
 from shoal.store._base import BaseStore, Id
 from shoal.store._collect import collect
-from shoal.store._folder import Config, Folder, names_in
+from shoal.store._folder import Config, Folder, is_persisted, names_in
 from shoal.store._format import Laid, lay_out, parse
 from shoal.store._ids import ObjectID
 from shoal.store._lease import Lease, lease_of, own_lease
@@ -41,7 +41,6 @@ class Store(BaseStore):
         self.folder = Folder(path, memory, spill)
         self.trust = trust
         self._names = Names(self.folder)
-        self._rooms: dict[int, Room] = {}
         collect(self.folder)
 
     def __repr__(self) -> str:
@@ -184,9 +183,9 @@ class Store(BaseStore):
         collect(self.folder)
 
     def _open(self, wanted: ObjectID) -> Opened | None:
-        path, own = self.folder.path, f"{int(wanted):016x}"
+        path = self.folder.path
         for _ in range(3):  # it may be moved while it is looked for
-            for place in (f"{path}/p/{own}", f"{path}/t/{wanted.lease:010x}/{own}"):
+            for place in (self.folder.persisted(wanted), self.folder.transient(wanted)):
                 if (opened := open_file(place, path, wanted)) is not None:
                     return opened
             for place in self.folder.places(wanted)[2:]:
@@ -196,34 +195,31 @@ class Store(BaseStore):
 
     def _parsed(self, wanted: ObjectID, opened: Opened) -> ObjectMeta:
         def stranger(owner: ObjectID) -> Opened:
-            there = open_file(f"{self.folder.path}/x/{int(wanted):016x}/{int(owner):016x}", self.folder.path, owner)
+            there = open_file(f"{self.folder.shares(wanted)}/{owner.digits}", self.folder.path, owner)
             if there is None:
                 raise ObjectNotFoundError(f"{wanted} shares bytes of {owner}, which are gone")
             return there
 
         meta = parse(opened, wanted, stranger)
         meta.id, meta.instance_id = wanted, self.folder.instance_id
-        meta.persistent = "/p/" in opened.path[-19:]
+        meta.persistent = is_persisted(opened.path)
         return meta
 
     def _room(self, lease: Lease) -> Room:
-        found = self._rooms.get(lease.number)
-        if found is None:
-            self._rooms.clear()  # after a fork there is another lease
-            with lease.lock:
-                found = self._rooms[lease.number] = lease.room = lease.room or Room(self.folder, lease)
-        return found
+        with lease.lock:
+            lease.room = lease.room or Room(self.folder, lease)
+            return lease.room
 
     def _rename(self, wanted: ObjectID) -> bool:
         for _ in range(3):
             for root in self.folder.roots:
                 with suppress(FileNotFoundError):
-                    os.rename(f"{root}/t/{wanted.lease:010x}/{int(wanted):016x}", f"{root}/p/{int(wanted):016x}")
+                    os.rename(f"{root}/t/{wanted.lease:010x}/{wanted.digits}", f"{root}/p/{wanted.digits}")
                     return True
         return self._is_persisted(wanted)
 
     def _is_persisted(self, wanted: ObjectID) -> bool:
-        return any(os.path.exists(f"{root}/p/{int(wanted):016x}") for root in self.folder.roots)
+        return any(os.path.exists(f"{root}/p/{wanted.digits}") for root in self.folder.roots)
 
     def _delete(self, wanted: ObjectID, *, force: bool, deep: bool) -> None:
         lease = own_lease(self.folder)
@@ -234,7 +230,7 @@ class Store(BaseStore):
                 break
         else:
             raise self._missing(wanted)
-        if any("/p/" in path[-19:] for path, _ in gone):
+        if any(is_persisted(path) for path, _ in gone):
             self._names.forget(wanted)
         for member in gone[0][1] if deep else ():
             if force or not self.is_needed(member):
@@ -243,16 +239,16 @@ class Store(BaseStore):
 
     def is_needed(self, member: ObjectID) -> bool:
         """Tell whether any object has another for a member."""
-        parents = names_in(f"{self.folder.path}/r/{int(member):016x}")
+        parents = names_in(self.folder.parents(member))
         return any(self.is_here(int(parent, 16)) for parent in parents)
 
     def _note_parents(self, members: Iterable[ObjectID], parent: ObjectID) -> None:
         for member in members:
-            home = f"{self.folder.path}/r/{int(member):016x}"
+            home = self.folder.parents(member)
             while True:
                 os.makedirs(home, mode=0o700, exist_ok=True)
                 with suppress(FileNotFoundError):  # it was empty, and removed
-                    os.close(os.open(f"{home}/{int(parent):016x}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+                    os.close(os.open(f"{home}/{parent.digits}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
                     break
 
     def _missing(self, wanted: ObjectID) -> ObjectNotFoundError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import stat
 import time
@@ -14,10 +13,10 @@ from typing import Any
 from shoal.environments import Environment
 from shoal.errors import ObjectNotFoundError, StoreError
 from shoal.store._base import BaseStore, Id
-from shoal.store._contexts import get_current_resolvers, trusting
+from shoal.store._contexts import get_current_resolvers
 from shoal.store._ids import ObjectID
 from shoal.store._meta import Object, ObjectMeta
-from shoal.store._names import check_name
+from shoal.store._names import check_name, no_name
 from shoal.store._status import Status
 from shoal.store._vineyard_line import Line
 from shoal.store._vineyard_meta import (
@@ -72,37 +71,9 @@ class VineyardStore(BaseStore):
         """The number of this instance among those that are joined."""
         return int(self._line.call("verbs:instance"))
 
-    def put(
-        self, value: Any, *, persist: bool = False, name: str | None = None, trust: bool | None = None, **options: Any
-    ) -> ObjectID:
-        """Put a value, by Vineyard's own client where it has a type for it; options are for the builder of its type."""
-        if name is not None:
-            check_name(name)
-        with trusting(self.trust if trust is None else trust):
-            packed = pack(self, value, options)
-        made = self._placed(packed, persist=persist or name is not None)
-        if name is not None:
-            self.put_name(made, name)
-        return made
-
-    def get(
-        self,
-        object_id: Id | None = None,
-        name: str | None = None,
-        *,
-        fetch: bool = False,
-        trust: bool | None = None,
-        **options: Any,
-    ) -> Any:
-        """Get a value; it is a copy. Options are for the resolver of its type, where one is registered for that."""
-        wanted = self._id(object_id, name)
-        found = self.get_object(self.migrate(wanted) if fetch else wanted)
-        with trusting(self.trust if trust is None else trust):
-            return self._resolved(found, options)
-
     def create(self, meta: ObjectMeta, *, persist: bool = False) -> ObjectID:
         """Write an object that was described: one of ours, which no other program has a resolver for."""
-        return self._placed(as_packed(meta), persist=persist or meta.isglobal)
+        return self._written(as_packed(meta), persist=persist or meta.isglobal)
 
     def get_meta(self, object_id: Id) -> ObjectMeta:
         """Describe an object; its blobs are fetched when they are looked at."""
@@ -167,7 +138,7 @@ class VineyardStore(BaseStore):
         until = time.monotonic() + (float("inf") if wait is True else float(wait))
         while (found := self._line.call("verbs:get_name", name)) is None:
             if time.monotonic() >= until:
-                self._raise_no_name(name)
+                raise self._no_name(name)
             time.sleep(_WAIT)
         return ObjectID(found)
 
@@ -179,7 +150,7 @@ class VineyardStore(BaseStore):
     def drop_name(self, name: str) -> None:
         """Forget a name; the object stays."""
         if name not in self.list_names():
-            self._raise_no_name(name)
+            raise self._no_name(name)
         self._line.call("verbs:drop_name", name)
 
     def status(self) -> Status:
@@ -216,6 +187,7 @@ class VineyardStore(BaseStore):
             blob.come(data)
 
     def _resolved(self, found: Object, options: dict[str, Any]) -> Any:
+        """Give a copy: by Vineyard's own client, unless somebody has registered a resolver for the type."""
         resolver = VineyardResolvers(get_current_resolvers(), self._fetched)
         if not isinstance(found.meta, NativeMeta) and (coming := stored_blobs(found.meta)):
             self.bring(coming)
@@ -227,7 +199,11 @@ class VineyardStore(BaseStore):
         resolver = VineyardResolvers(get_current_resolvers(), self._fetched)
         return found if packed["form"] == "object" else Opening(self, resolver).open(packed)
 
-    def _placed(self, packed: Packed, *, persist: bool) -> ObjectID:
+    def _placed(self, value: Any, options: dict[str, Any], *, persist: bool) -> ObjectID:
+        """Put a value by Vineyard's own client, where it has a type for it."""
+        return self._written(pack(self, value, options), persist=persist)
+
+    def _written(self, packed: Packed, *, persist: bool) -> ObjectID:
         if packed["form"] == "bytes" and persist:
             raise StoreError(_BLOB.format("what is put as bytes"))
         return ObjectID(self._line.call("put:put", packed, persist))
@@ -236,10 +212,8 @@ class VineyardStore(BaseStore):
         told = self._line.call("verbs:describe", list(map(int, wanted)))
         return [None if each is None else described(self, each) for each in told]
 
-    def _raise_no_name(self, name: str) -> None:
-        near = difflib.get_close_matches(name, self.list_names(), n=3)
-        hint = f"; there is {' and '.join(map(repr, near))}" if near else ""
-        raise ObjectNotFoundError(f"there is no name {name!r} in the Vineyard at {self.socket}{hint}")
+    def _no_name(self, name: str) -> ObjectNotFoundError:
+        return no_name(name, self.list_names(), f"the Vineyard at {self.socket}")
 
 
 _BLOB = "{} is a blob of Vineyard's, which can neither be persisted nor have a name; put it in a tuple, or as an array"

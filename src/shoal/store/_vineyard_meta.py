@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from shoal.errors import CorruptObjectError, PlanError
 from shoal.store._contexts import ResolverContext
 from shoal.store._ids import ObjectID
-from shoal.store._meta import Blob, Link, Member, Object, ObjectMeta
+from shoal.store._meta import Blob, LazyBlob, Link, Member, Object, ObjectMeta
 from shoal.store.types import default_resolvers
 
 if TYPE_CHECKING:
@@ -36,39 +36,21 @@ class NativeMeta(ObjectMeta):
     __slots__ = ()
 
 
-class StoredBlob(Blob):
-    """Bytes in a Vineyard, which are fetched when somebody looks for the first time."""
+class StoredBlob(LazyBlob):
+    """Bytes in a Vineyard."""
 
-    __slots__ = ("_seen", "_size", "_store")
+    __slots__ = ("_store",)
 
     def __init__(self, store: VineyardStore, blob_id: ObjectID, size: int) -> None:
-        self._store, self._size, self.id = store, size, blob_id
-        self._seen: memoryview | None = None
-
-    @property
-    def view(self) -> memoryview:  # type: ignore[override]
-        """The bytes."""
-        if self._seen is None:
-            self._store.bring([self])
-        assert self._seen is not None
-        return self._seen
-
-    @property
-    def nbytes(self) -> int:
-        """Count the bytes, without fetching them."""
-        return self._size
-
-    @property
-    def is_here(self) -> bool:
-        """Whether the bytes have come."""
-        return self._seen is not None
+        super().__init__(size, blob_id)
+        self._store = store
 
     def come(self, data: Any) -> None:
-        """Take the bytes."""
-        self._seen = memoryview(data).toreadonly()[: self._size]
+        """Take the bytes, which may be followed by others."""
+        self.arrive(memoryview(data).toreadonly()[: self._size])
 
-    def __len__(self) -> int:
-        return self._size
+    def _bring(self) -> None:
+        self._store.bring([self])
 
 
 class VineyardResolvers(ResolverContext):

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from shoal._optional import require
+from shoal._tables import as_table
 from shoal.errors import PlanError, StoreError
 from shoal.store._contexts import BuilderContext, ResolverContext, context, trusted
-from shoal.store._globals import as_table, partition_ids
+from shoal.store._globals import partition_ids
 from shoal.store._meta import Object, ObjectMeta
 from shoal.store._placing import Home, Placed, make_global
 

@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from shoal._optional import require
+from shoal._tables import as_table
 from shoal.errors import StoreError
 from shoal.store._contexts import BuilderContext, ResolverContext, context, trusted
-from shoal.store._globals import as_table, partition_ids
+from shoal.store._globals import partition_ids
 from shoal.store._meta import Object, ObjectMeta
 from shoal.store._placing import Copy, Home, Placed, make_global
 

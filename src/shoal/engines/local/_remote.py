@@ -10,13 +10,12 @@ import os
 import socket
 import subprocess
 import threading
-import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Generic
 
+from shoal._forks import Forks
 from shoal.abc.stream import In, Out
 from shoal.engines._pickling import shipped
 from shoal.engines.local._channel import Channel, Frame, Kind, Lost
@@ -51,7 +50,7 @@ class Remote(Generic[In, Out]):
         self._lock = threading.Lock()
         self._closed = False
         self._home = os.getpid()
-        _forks().remotes.add(self)
+        _forks().members.add(self)
 
     @property
     def pid(self) -> int | None:
@@ -130,7 +129,7 @@ class Remote(Generic[In, Out]):
         process, self._process = self._process, None
         return None if process is None else process.end(patience)
 
-    def _forked(self) -> None:
+    def forked(self) -> None:
         """In a child that was forked: hold nothing that the worker could take for its parent."""
         if self._process is not None:
             self._process.abandon()
@@ -185,24 +184,9 @@ class _Process:
         self._channel.close()
 
 
-@dataclass(frozen=True)
-class _Forks:
-    """What a fork of this process has to know about: who has a worker, and that none is just being started."""
-
-    lock: Any = field(default_factory=threading.RLock)
-    remotes: weakref.WeakSet[Remote[Any, Any]] = field(default_factory=weakref.WeakSet)
-
-    def child(self) -> None:
-        for remote in list(self.remotes):
-            remote._forked()
-        self.lock.release()
-
-
 @cache
-def _forks() -> _Forks:
-    forks = _Forks()
-    os.register_at_fork(before=forks.lock.acquire, after_in_parent=forks.lock.release, after_in_child=forks.child)
-    return forks
+def _forks() -> Forks:
+    return Forks()
 
 
 def _start(descriptor: int) -> subprocess.Popen[bytes]:
