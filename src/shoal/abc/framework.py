@@ -62,5 +62,5 @@ class Framework(ABC):
         """Take what `dump` gave."""
 
     @abstractmethod
-    def leave(self) -> None:
-        """Part from the other workers."""
+    def leave(self, done: bool) -> None:
+        """Part from the other workers; those who are not done, because something went wrong, wait for nobody."""

@@ -32,16 +32,18 @@ def fit(member: Member, job: FitJob) -> dict[str, Any] | None:
     """Train as one of several; the first of them gives back what came of it."""
     with beating(member) as progress:
         job.framework.join(member)
+        done = None
         try:
             done = _Fit(member, job, progress).run()
         finally:
-            job.framework.leave()
+            job.framework.leave(done is not None)
     return done if member.rank == 0 else None
 
 
 def evaluate(member: Member, job: EvaluateJob) -> dict[str, Any] | None:
     """Evaluate as one of several."""
     job.framework.join(member)
+    done = None
     try:
         loader = job.rows.loader(
             job.batch_size,
@@ -52,7 +54,7 @@ def evaluate(member: Member, job: EvaluateJob) -> dict[str, Any] | None:
         )
         done = _evaluated(job.framework, job.rows, loader, job.metrics)
     finally:
-        job.framework.leave()
+        job.framework.leave(done is not None)
     return done if member.rank == 0 else None
 
 

@@ -158,9 +158,12 @@ class TorchFramework(Framework):
         """How fast it learns now."""
         return None if self.optimizer is None else float(self.optimizer.param_groups[0]["lr"])
 
-    def leave(self) -> None:
-        """Part from the others."""
+    def leave(self, done: bool) -> None:
+        """Part from the others: all at once, and before anything that belongs to the group is thrown away."""
         if self._size > 1 and dist.is_initialized():
+            self._module = self.model
+            if done:
+                dist.barrier()  # a group of which somebody is gone may wait for him for ever
             dist.destroy_process_group()
 
     def _optimizer(self, given: Any) -> torch.optim.Optimizer | None:
