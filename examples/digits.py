@@ -1,22 +1,25 @@
-"""The main job in one file: real pictures into shards, shards into batches, batches into a model that reads digits.
+"""The main job in one file: real pictures into shards, shards into the store, a model that two workers train.
 
 Run it with `make demo`. The pictures are the 1,797 scanned digits that come with scikit-learn.
 """
 
 from __future__ import annotations
 
-import sys
 import tempfile
-import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from sklearn.datasets import load_digits
 
 import shoal
+from shoal import store
+from shoal.learn import Callback
+from shoal.learn.metrics import Accuracy
+from shoal.learn.pytorch import Estimator
 
-EPOCHS = 6
+EPOCHS = 8
 BATCH = 64
 
 
@@ -34,10 +37,23 @@ def pack(folder: Path) -> None:
 
 def to_input(sample: shoal.abc.Sample) -> shoal.abc.Sample:
     """Make the float input of the network from a grey picture."""
-    return {"image": sample["png"][None].astype(np.float32) / 255, "label": sample["cls"]}
+    return {"x": sample["png"][None].astype(np.float32) / 255, "y": sample["cls"]}
 
 
-def network() -> torch.nn.Module:
+def keep(shelf: store.Store, shards: Path) -> store.ObjectID:
+    """Decode the pictures of shards in parallel, and put them into shared memory, where every program finds them."""
+    batches = list(shoal.read_tar(shards).decode("l8").map(to_input).loader(256))
+    masks = [batch.get("__mask__", np.ones(len(batch["y"]), bool)) for batch in batches]
+    arrays = {
+        name: np.concatenate([batch[name][mask] for batch, mask in zip(batches, masks, strict=True)])
+        for name in ("x", "y")
+    }
+    kept = shelf.put(arrays, persist=True)
+    print(f"stored {sum(array.nbytes for array in arrays.values()) / 1e6:5.1f} MB as {kept}")
+    return kept
+
+
+def network(config: dict[str, Any]) -> torch.nn.Module:
     """Build a small convolutional network."""
     return torch.nn.Sequential(
         torch.nn.Conv2d(1, 16, 5, stride=2, padding=2),
@@ -49,55 +65,41 @@ def network() -> torch.nn.Module:
     )
 
 
-def train(model: torch.nn.Module, loader: shoal.Loader) -> None:
-    """Train for some epochs, telling how it goes."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
-    for epoch in range(1, EPOCHS + 1):
-        start, seen, total = time.perf_counter(), 0, 0.0
-        for batch in loader:
-            optimizer.zero_grad()
-            loss = torch.nn.functional.cross_entropy(model(batch["image"]), batch["label"])
-            loss.backward()
-            optimizer.step()
-            seen += len(batch["label"])
-            total += loss.item() * len(batch["label"])
-            progress(f"epoch {epoch}/{EPOCHS}  {seen:5d} pictures  loss {total / seen:.3f}", last=False)
-        rate = seen / (time.perf_counter() - start)
-        progress(
-            f"epoch {epoch}/{EPOCHS}  {seen:5d} pictures  loss {total / seen:.3f}  {rate:,.0f} pictures/s", last=True
-        )
+def optimizer(model: torch.nn.Module, config: dict[str, Any]) -> torch.optim.Optimizer:
+    """Build what makes the network better."""
+    return torch.optim.Adam(model.parameters(), lr=config["lr"])
 
 
-def accuracy(model: torch.nn.Module, loader: shoal.Loader) -> float:
-    """Count the right answers, each test picture once: padded rows are masked out."""
-    right = total = 0
-    with torch.no_grad():
-        for batch in loader:
-            real = batch.get("__mask__", torch.ones(len(batch["label"]), dtype=torch.bool))
-            right += int(((model(batch["image"]).argmax(dim=1) == batch["label"]) & real).sum())
-            total += int(real.sum())
-    return right / total
+class Lines(Callback):
+    """Tells of each epoch."""
 
-
-def progress(text: str, *, last: bool) -> None:
-    """Redraw one line on a terminal; in a log, write only the last."""
-    if sys.stdout.isatty():
-        print(f"\r{text:<70}", end="\n" if last else "", flush=True)
-    elif last:
-        print(text, flush=True)
+    def after_epoch(self, epoch: int, stats: Any) -> None:
+        """Print a line, on one of the workers."""
+        if self.run.rank == 0:
+            loss, accuracy = stats["train_loss"], stats["val_Accuracy"]
+            print(f"epoch {epoch}/{EPOCHS}  {stats['num_samples']} pictures on {self.run.size} workers", end="  ")
+            print(f"loss {loss:.3f}  test accuracy {accuracy:.1%}", flush=True)
 
 
 def main() -> None:
-    """Pack, read, train, test."""
-    torch.manual_seed(0)
+    """Pack, process, store, train, predict."""
+    shelf = store.connect()
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        pack(folder)
-        train_data = shoal.read_tar(folder / "train-*.tar").decode("l8").map(to_input).shuffle("full", seed=1)
-        test_data = shoal.read_tar(folder / "test-*.tar").decode("l8").map(to_input)
-        model = network()
-        train(model, train_data.loader(BATCH, to="torch", end="drop"))
-        print(f"test accuracy: {accuracy(model, test_data.loader(BATCH, to='torch')):.1%}")
+        pack(Path(name))
+        train, test = (keep(shelf, Path(name, f"{part}-*.tar")) for part in ("train", "test"))
+    estimator = Estimator.from_torch(
+        model=network,
+        optimizer=optimizer,
+        loss=torch.nn.CrossEntropyLoss(),
+        metrics=[Accuracy()],
+        config={"lr": 2e-3},
+        workers=2,
+    )
+    estimator.fit(train, epochs=EPOCHS, batch_size=BATCH, validation_data=test, callbacks=[Lines()])
+    pictures = shelf.get(test)
+    found = estimator.predict(pictures["x"]).argmax(axis=1)
+    print(f"test accuracy: {np.mean(found == pictures['y']):.1%}")
+    shelf.delete([train, test])
 
 
 if __name__ == "__main__":

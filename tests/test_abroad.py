@@ -96,9 +96,9 @@ def test_shards_are_treated_elsewhere(engine: str, tmp_path: Path) -> None:
 
 def test_a_named_function_needs_no_pickle(elsewhere: Path) -> None:
     assert Abroad("math:hypot", elsewhere)(3, 4) == 5.0
-    with shoal.init("local", workers=1):
-        shards = XShards.from_shards([[3, 1, 2]]).transform_shard("builtins:sorted", environment=elsewhere)
-        assert shards.collect() == [[1, 2, 3]]
+    assert XShards.from_shards([[3, 1, 2]]).transform_shard("builtins:sorted", environment=elsewhere).collect() == [
+        [1, 2, 3]
+    ]
 
 
 def test_a_missing_environment_is_told_when_the_plan_is_made() -> None:

@@ -28,6 +28,7 @@ ShoalError
 │   ├── StoreFullError       (MemoryError)          there is no room for an object
 │   └── StoreUnreachableError (ConnectionError)     the store of another host does not answer
 ├── WorkerDiedError          (RuntimeError)         a worker process died while it worked on a block
+├── WorkerHangError          (TimeoutError)         workers do not move any more
 ├── WorkerEnvironmentError   (RuntimeError)         a Python environment for workers is missing or wrong
 └── GuestError               (RuntimeError)         a call in another Python environment failed
     └── GuestTimeoutError    (TimeoutError)         it took longer than it may
@@ -76,6 +77,7 @@ __all__ = [
     "UrlNotFoundError",
     "WorkerDiedError",
     "WorkerEnvironmentError",
+    "WorkerHangError",
 ]
 
 
@@ -245,6 +247,10 @@ class WorkerDiedError(ShoalError, RuntimeError):
             return None
         known = {int(each): each.name for each in signal.Signals}
         return known.get(-self.exitcode, f"signal {-self.exitcode}")
+
+
+class WorkerHangError(ShoalError, TimeoutError):
+    """Workers do not move any more; the text says where each of them is."""
 
 
 class WorkerEnvironmentError(ShoalError, RuntimeError):

@@ -1,6 +1,7 @@
 """The contracts between the rooms: an abstract class for a duty, a protocol for a favour."""
 
 from shoal.abc.engine import Engine, EngineInfo, Handle, SupportsFlow, SupportsNative, WorkerInfo
+from shoal.abc.framework import Framework
 from shoal.abc.gang import Gang, Member, Resources, dealt
 from shoal.abc.source import (
     Batch,
@@ -25,6 +26,7 @@ __all__ = [
     "Columns",
     "Engine",
     "EngineInfo",
+    "Framework",
     "Gang",
     "Handle",
     "Listable",

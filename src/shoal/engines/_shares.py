@@ -35,11 +35,11 @@ _AHEAD = 2
 _PATIENCE = 1.0
 
 
-def split(dataset: Dataset, n: int, *, equal: bool = True, **options: Any) -> list[Share]:
-    """Make an iterator for each of ``n`` consumers; see `Dataset.split`."""
+def split(dataset: Dataset, n: int, *, equal: bool = True, part: int = PART, **options: Any) -> list[Share]:
+    """Make an iterator for each of ``n`` consumers, who get ``part`` samples at once; see `Dataset.split`."""
     if n < 1:
         raise PlanError(f"split({n}); at least one consumer is needed")
-    server = _Server(dataset.loader(n * PART, rank=0, world_size=1, **options), n, equal)
+    server = _Server(dataset.loader(n * part, rank=0, world_size=1, **options), n, equal, part)
     return [Share(server.door.address, server.door.token, number, n, server) for number in range(n)]
 
 
@@ -113,8 +113,8 @@ class Share:
 class _Server:
     """Runs the epochs of a loader for several consumers."""
 
-    def __init__(self, loader: Loader, count: int, equal: bool) -> None:
-        self._loader, self._count, self._equal = loader, count, equal
+    def __init__(self, loader: Loader, count: int, equal: bool, part: int) -> None:
+        self._loader, self._count, self._equal, self._part = loader, count, equal, part
         self._lock = threading.Condition()
         self._coming: dict[int, _Consumer] = {}
         """Who waits for the next epoch."""
@@ -193,7 +193,7 @@ class _Server:
         for batch in self._loader:
             if self._closed:
                 raise StateError("the run that shares the samples out was closed")
-            yield cut(batch, self._count, PART, equal=self._equal)
+            yield cut(batch, self._count, self._part, equal=self._equal)
 
 
 #: Servers whose iterators may be in other processes only: somebody has to hold them.

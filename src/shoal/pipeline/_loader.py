@@ -146,6 +146,12 @@ class Loader:
         found = known // size if self._options.end == "drop" else -(-known // size)
         return found if self._options.steps is None else min(found, self._options.steps)
 
+    @property
+    def samples(self) -> int | None:
+        """How many samples an epoch has, of all ranks; None if that is not known beforehand."""
+        known, steps = self._known_slots(), self.steps
+        return None if known is None or steps is None else min(known, steps * self._options.batch_size)
+
     def order_digest(self) -> str:
         """Give a fingerprint of what this rank received of the epoch, and where; see `shoal.order.merge_digests`."""
         begun = (position.lanes for position in reversed(self._positions()) if position.lanes is not None)
