@@ -171,6 +171,12 @@ def environment(
     return {**defaults, **kept, **changes}
 
 
+def set_environment(variables: Mapping[str, str]) -> None:
+    """Let this process have the environment that `environment` gave for it: it is a fork of one with another."""
+    os.environ.clear()
+    os.environ.update(variables)
+
+
 def variable(name: str, environ: Mapping[str, str] | None = None) -> str | None:
     """Read one variable that a user names himself, such as ``WDS_DATA`` for ``${DATA}`` in a WebDataset URL."""
     return (os.environ if environ is None else environ).get(name)

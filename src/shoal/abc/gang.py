@@ -18,6 +18,8 @@ class Resources:
 
     cpus: float = 1.0
     gpus: float = 0.0
+    modules: tuple[str, ...] = ()
+    """Modules to import before it begins, where an engine can do that once for all; they have to bear a fork."""
 
 
 class Member(ABC):

@@ -92,9 +92,9 @@ class LocalEngine(Engine):
         from shoal.engines._gang import RunningGang
         from shoal.engines.local._squad import LocalSquad
 
-        gpus = 0.0 if resources is None else resources.gpus
-        check_gang(size, Resources(0, gpus), Resources(0, len(settings.gpus())))
-        squad = LocalSquad(gpus, partial(self._message, shards))
+        wanted = resources or Resources()
+        check_gang(size, Resources(0, wanted.gpus), Resources(0, len(settings.gpus())))
+        squad = LocalSquad(wanted.gpus, wanted.modules, partial(self._message, shards))
         return RunningGang(squad, function, size, shards=None if shards is None else len(shards), restarts=restarts)
 
     def stream(self, steps: Sequence[Step], *, memory: int, ahead: int = 1) -> Stream[Any, Any]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import pickle
 import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from shoal import settings
@@ -14,6 +15,7 @@ from shoal.engines._gang import Squad
 from shoal.engines._member import Call
 from shoal.engines._message import Message
 from shoal.engines.local._interpreter import start_interpreter
+from shoal.engines.local._nursery import Nursling, nursery
 
 __all__ = ["LocalSquad"]
 
@@ -21,18 +23,20 @@ _PATIENCE = 1.0  # seconds
 
 
 class LocalSquad(Squad):
-    """Interpreters of their own, one for each member; they end when the connection with this process does."""
+    """Interpreters of their own, one for each member; they end when the connection with this process does.
 
-    def __init__(self, gpus: float, fetch: Callable[[int], Message]) -> None:
-        self._gpus, self._fetch = gpus, fetch
-        self._processes: list[subprocess.Popen[bytes]] = []
+    If it is said what they are to import, they are forks of one that has done so.
+    """
+
+    def __init__(self, gpus: float, modules: Sequence[str], fetch: Callable[[int], Message]) -> None:
+        self._gpus, self._modules, self._fetch = gpus, modules, fetch
+        self._processes: list[subprocess.Popen[bytes] | Nursling] = []
 
     def start(self, call: Call) -> None:
         """Start them all."""
         self._processes = []
         for rank in range(call.size):
-            program = "from shoal.engines._member import serve_input; serve_input()"
-            process = start_interpreter(program, stdin=subprocess.PIPE, env=self._environment(rank, call.size))
+            process = self._started(self._environment(rank, call.size))
             self._processes.append(process)
             assert process.stdin is not None
             with suppress(BrokenPipeError), process.stdin:  # one that dies at once will be missed
@@ -58,6 +62,12 @@ class LocalSquad(Squad):
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+    def _started(self, environment: dict[str, str]) -> subprocess.Popen[bytes] | Nursling:
+        if self._modules and sys.platform == "linux":  # elsewhere libraries do not bear a fork
+            return nursery(self._modules, environment).start(environment)
+        program = "from shoal.engines._member import serve_input; serve_input()"
+        return start_interpreter(program, stdin=subprocess.PIPE, env=environment)
 
     def _environment(self, rank: int, size: int) -> dict[str, str]:
         """Give each its part of the processors, if nobody else said how many, and its own devices."""
