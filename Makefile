@@ -6,6 +6,7 @@
 # make bench-tables  the same for tables, engines and exports
 # make bench-tools   the same for the tar tools
 # make bench-store   the same for objects in shared memory
+# make bench-learn   the same for training
 # make env     .venv with all engines and frameworks that live together
 
 PYTHON ?= python3
@@ -24,7 +25,7 @@ MODIN := $(HOME)/.cache/shoal-bench/modin-$(shell cat benchmarks/modin.txt | sha
 
 TARPROC := $(HOME)/.cache/shoal-bench/tarproc-$(shell cat benchmarks/tarproc.txt | sha256sum | cut -c 1-12)
 
-.PHONY: env demo test check soak bench bench-tables bench-tools bench-store clean
+.PHONY: env demo test check soak bench bench-tables bench-tools bench-store bench-learn clean
 
 env: .venv/all.done
 
@@ -92,6 +93,9 @@ bench-tools: .venv/all.done $(TARPROC)/tarproc.done
 bench-store: .venv/all.done
 	$(BIN)/shoal env create vineyard
 	$(BIN)/python -m benchmarks.shared_memory --environment vineyard
+
+bench-learn: .venv/all.done
+	$(BIN)/python -m benchmarks.training
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .hypothesis build dist

@@ -319,3 +319,77 @@ def test_curves_are_written_and_read(tmp_path: Path) -> None:
     assert accuracy is not None
     assert [step for step, _ in accuracy] == [4, 8]
     assert len(list((tmp_path / "app" / "train").iterdir())) == 1
+
+
+def dropping(config: dict[str, Any]) -> torch.nn.Module:
+    torch.manual_seed(1)
+    layers = torch.nn.Linear(64, 32), torch.nn.Dropout(0.5), torch.nn.Linear(32, 10)
+    return torch.nn.Sequential(torch.nn.Flatten(), *layers)
+
+
+def dropping_estimator(**options: Any) -> Estimator:
+    return Estimator.from_torch(
+        model=dropping, optimizer=sgd, loss=torch.nn.CrossEntropyLoss(), workers=2, seed=3, **options
+    )
+
+
+def test_random_numbers_go_on_after_a_kill_and_in_the_next_fit(tmp_path: Path) -> None:
+    (tmp_path / "marks").mkdir()
+    x, y = digits()
+    whole, killed, twice = dropping_estimator(), dropping_estimator(model_dir=str(tmp_path)), dropping_estimator()
+    whole.fit((x[:400], y[:400]), epochs=2, batch_size=50)
+    kill = KillAt(11, 1, tmp_path / "marks")
+    killed.fit((x[:400], y[:400]), epochs=2, batch_size=50, callbacks=[kill], checkpoint_trigger=SeveralIteration(3))
+    assert (tmp_path / "marks" / "11-1").exists()
+    assert distance(weights(killed), weights(whole)) < 1e-6
+    for _ in range(2):
+        twice.fit((x[:400], y[:400]), epochs=1, batch_size=50)
+    assert distance(weights(twice), weights(whole)) < 1e-6
+
+
+def test_a_step_of_several_batches_that_is_not_full_is_taken() -> None:
+    x, y = digits()
+    whole, parts = estimator(1, config={"lr": 0.1}), estimator(2, config={"lr": 0.1})
+    whole.fit((x[:80], y[:80]), epochs=1, batch_size=80, shuffle=False)
+    parts.fit((x[:80], y[:80]), epochs=1, batch_size=20, accumulate=4, shuffle=False)
+    assert distance(weights(whole), weights(parts)) < 1e-5
+    before = weights(parts)
+    parts.fit((x[:20], y[:20]), epochs=1, batch_size=20, accumulate=4, shuffle=False)
+    assert distance(weights(parts), before) > 1e-6
+
+
+@pytest.mark.slow
+def test_a_compiled_model_learns_the_same() -> None:
+    x, y = digits()
+    plain, compiled = estimator(2), estimator(2, compile=True)
+    for each in (plain, compiled):
+        each.fit((x[:400], y[:400]), epochs=2, batch_size=100)
+    assert distance(weights(plain), weights(compiled)) < 1e-5
+
+
+def test_a_long_validation_is_no_hang() -> None:
+    class Slow(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(64, 10)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if not self.training:
+                time.sleep(1.0)
+            return self.layer(x.flatten(1))  # type: ignore[no-any-return]
+
+    x, y = digits()
+    made = Estimator.from_torch(model=lambda config: Slow(), optimizer=sgd, loss=torch.nn.CrossEntropyLoss(), workers=2)
+    history = made.fit((x[:20], y[:20]), validation_data=(x[:200], y[:200]), batch_size=10, hang_seconds=8)
+    assert history[0]["val_num_samples"] == 200
+
+
+def test_who_has_no_row_to_evaluate_holds_nobody_up() -> None:
+    def normed(config: dict[str, Any]) -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10), torch.nn.BatchNorm1d(10))
+
+    x, y = digits()
+    made = Estimator.from_torch(model=normed, optimizer=sgd, loss=torch.nn.CrossEntropyLoss(), workers=2)
+    history = made.fit((x[:40], y[:40]), epochs=2, batch_size=8, validation_data=(x[:1], y[:1]))
+    assert history.column("val_num_samples") == [1, 1]
+    assert history[-1]["val_loss"] == pytest.approx(made.evaluate((x[:1], y[:1]))["val_loss"], abs=1e-5)

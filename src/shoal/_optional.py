@@ -28,6 +28,7 @@ EXTRAS = {
     "pyspark": "spark",
     "ray": "ray",
     "s3fs": "s3",
+    "safetensors": "safetensors",
     "scipy": "audio",
     "soundfile": "audio",
     "tensorflow": "tensorflow",

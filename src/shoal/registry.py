@@ -35,6 +35,7 @@ _ENTRIES = {
         "torch": "shoal.pipeline._torch:to_torch",
     },
     "adapter": {
+        "tensorflow": "shoal.pipeline._tensorflow_dataset:loaded",
         "torch": "shoal.pipeline.groups._torch:LoaderDataset",
     },
     "group": {

@@ -19,6 +19,8 @@ class Framework(ABC):
 
     format: ClassVar[str]
     """The kind of arrays that it takes, as loaders name them."""
+    modules: ClassVar[tuple[str, ...]] = ()
+    """What workers may import before they begin: modules of a library that bears a fork."""
     files: Mapping[str, bytes]
     """What was learnt before, as `dump` gives it."""
 
@@ -50,16 +52,19 @@ class Framework(ABC):
         """Add up numbers over all workers."""
 
     @abstractmethod
-    def end_epoch(self, stats: Mapping[str, Any]) -> None:
-        """Do what is done once an epoch, such as a schedule."""
+    def end_epoch(self, stats: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Do what is done once an epoch, such as a schedule, and give what else is to be told of it."""
 
     @abstractmethod
     def dump(self, parts: str = "all") -> dict[str, bytes]:
-        """Give all that is needed to go on, or the ``model`` alone, as files; the same on every worker."""
+        """Give what is needed to go on, as files: ``all`` that is the same on every worker, or the ``model`` alone.
+
+        With ``own`` it is what each worker has for itself: its random numbers.
+        """
 
     @abstractmethod
     def load(self, files: Mapping[str, bytes]) -> None:
-        """Take what `dump` gave."""
+        """Take what `dump` gave, or a part of it."""
 
     @abstractmethod
     def leave(self, done: bool) -> None:

@@ -23,7 +23,11 @@ class Resources:
 
 
 class Member(ABC):
-    """What a function is called with in each worker of a gang."""
+    """What a function is called with in each worker of a gang.
+
+    When several members fail, the first failure is raised. One whose error makes others fail while it still puts things
+    away says when it happened, with an attribute ``raised_at`` of the exception (`time.time`).
+    """
 
     rank: int
     size: int

@@ -124,7 +124,8 @@ class DaskEngine(ClusterEngine):
         looks = self.client.gather([self._submit(look, part) for part in parts])
         delayed = [dask.delayed(_itself)(part) for part in parts]
         if looks[0].kind == "frame":
-            return dask.dataframe.from_delayed(delayed, meta=looks[0].empty, verify_meta=False)
+            with dask.config.set({"dataframe.convert-string": False}):  # cells may be arrays, and stay what they are
+                return dask.dataframe.from_delayed(delayed, meta=looks[0].empty, verify_meta=False)
         if looks[0].kind == "array":
             pairs = zip(delayed, looks, strict=True)
             arrays = [dask.array.from_delayed(part, seen.shape, dtype=seen.dtype) for part, seen in pairs]

@@ -168,4 +168,4 @@ def _called(call: Call, member: Member) -> tuple[Kind, bytearray]:
     try:
         return Kind.RESULT, pack(cloudpickle.loads(call.function)(member))
     except BaseException as error:  # an exit too: somebody waits to hear of it
-        return Kind.ERROR, pack((time.time(), Caught.of(error)))
+        return Kind.ERROR, pack((error.__dict__.get("raised_at", time.time()), Caught.of(error)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 from shoal._tables import as_table
 from shoal.errors import PlanError
 
-__all__ = ["Look", "look", "schema_of", "table_of"]
+__all__ = ["Look", "filled", "has_gaps", "look", "schema_of", "table_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +52,21 @@ def table_of(shard: Any) -> pa.Table:
 def schema_of(shard: Any) -> pa.Schema:
     """Give the schema of the table that a shard makes."""
     return table_of(shard).schema.remove_metadata()
+
+
+def has_gaps(schema: pa.Schema) -> bool:
+    """Tell whether there are columns without a type: those of a shard in which they have no value."""
+    return any(pa.types.is_null(kind) for kind in schema.types)
+
+
+def filled(schema: pa.Schema, others: Iterable[pa.Schema]) -> pa.Schema:
+    """Give columns without a type that which they have in another shard.
+
+    >>> filled(pa.schema({"a": pa.null()}), [pa.schema({"a": pa.null()}), pa.schema({"a": pa.int8()})]).types
+    [DataType(int8)]
+    """
+    for other in others:
+        for place, field in enumerate(schema):
+            if pa.types.is_null(field.type) and other.get_field_index(field.name) >= 0:
+                schema = schema.set(place, other.field(field.name))
+    return schema

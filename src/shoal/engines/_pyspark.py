@@ -17,7 +17,7 @@ from shoal.engines._checks import check_gang, checked, named
 from shoal.engines._cluster import ClusterEngine
 from shoal.engines._gang import Squad
 from shoal.engines._message import joined, pack
-from shoal.engines._native import schema_of, table_of
+from shoal.engines._native import filled, has_gaps, schema_of, table_of
 from shoal.engines._pyspark_squad import SparkSquad
 from shoal.engines._task import Split, Task, opened
 from shoal.errors import WorkerDiedError
@@ -96,7 +96,10 @@ class SparkEngine(ClusterEngine):
     def export(self, handle: Handle) -> Any:
         """Make a DataFrame of frames, or of dicts of arrays, by way of Arrow."""
         (found,) = checked(SparkHandle, [handle])
-        schema = next(iter(self.gather(self.map(schema_of, handle), [0])))
+        schemas = self.map(schema_of, handle)
+        schema = next(iter(self.gather(schemas, [0])))
+        if has_gaps(schema):
+            schema = filled(schema, self.gather(schemas))
         rows = self.session.createDataFrame(found.rdd.map(_row), "message binary")
         return rows.mapInArrow(_tables(schema), from_arrow_schema(schema))
 

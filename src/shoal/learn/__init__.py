@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 from shoal._lazy import attach
 
 if TYPE_CHECKING:
-    from shoal.learn._callbacks import Callback, EarlyStopping
+    from shoal.learn._callbacks import Callback
     from shoal.learn._checkpoints import Checkpoint, Checkpoints
+    from shoal.learn._early_stopping import EarlyStopping
     from shoal.learn._estimator import BaseEstimator
     from shoal.learn._history import History
+    from shoal.learn._model_checkpoint import ModelCheckpoint
+    from shoal.learn._schedule import LearningRateScheduler
     from shoal.learn._tensorboard import TensorBoard
     from shoal.learn._triggers import EveryEpoch, SeveralIteration
 
@@ -22,6 +25,8 @@ __all__ = [
     "EarlyStopping",
     "EveryEpoch",
     "History",
+    "LearningRateScheduler",
+    "ModelCheckpoint",
     "SeveralIteration",
     "TensorBoard",
 ]
@@ -29,10 +34,13 @@ __all__ = [
 __getattr__, __dir__ = attach(
     __name__,
     {
-        "_callbacks": ("Callback", "EarlyStopping"),
+        "_callbacks": ("Callback",),
         "_checkpoints": ("Checkpoint", "Checkpoints"),
+        "_early_stopping": ("EarlyStopping",),
         "_estimator": ("BaseEstimator",),
         "_history": ("History",),
+        "_model_checkpoint": ("ModelCheckpoint",),
+        "_schedule": ("LearningRateScheduler",),
         "_tensorboard": ("TensorBoard",),
         "_triggers": ("EveryEpoch", "SeveralIteration"),
     },

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import Any
 from shoal.errors import StateError, UrlError
 from shoal.files import list_folder, open_read, open_write, remove, remove_folder
 
-__all__ = ["Checkpoint", "Checkpoints", "latest_checkpoint"]
+__all__ = ["Checkpoint", "Checkpoints", "latest_checkpoint", "new_run"]
 
 _MANIFEST = "manifest.json"
 _NAME = re.compile(r"step-(\d{12})")
@@ -40,6 +41,8 @@ class Checkpoint:
         """Read the manifest of a checkpoint."""
         try:
             manifest = json.loads(_read(f"{url}/{_MANIFEST}"))
+            for name in manifest["files"]:
+                _check(name)
             return cls(url, manifest["step"], manifest["info"], manifest["files"])
         except (UrlError, OSError, ValueError, KeyError, TypeError) as error:
             raise StateError(f"{url} is no checkpoint, or not a complete one: {error}") from error
@@ -64,6 +67,8 @@ class Checkpoints:
     def save(self, step: int, files: Mapping[str, bytes], info: Mapping[str, Any]) -> str:
         """Keep files and a description; what is older than the last few is removed."""
         home = f"{self.url}/step-{step:012d}"
+        with suppress(UrlError, OSError):
+            remove(f"{home}/{_MANIFEST}")  # of one that was made before and begins anew
         for name, data in files.items():
             _write(f"{home}/{name}", data)
         sums = {name: sha256(data).hexdigest() for name, data in files.items()}
@@ -76,9 +81,9 @@ class Checkpoints:
             remove_folder(home_of_old, recursive=True)
         return home
 
-    def latest(self) -> Checkpoint | None:
-        """Find the last one that is complete."""
-        for step in reversed(self._steps()):
+    def latest(self, only: int | None = None) -> Checkpoint | None:
+        """Find the last one that is complete, or ``only`` the one after that step."""
+        for step in reversed(self._steps() if only is None else [only]):
             with suppress(StateError):
                 return Checkpoint.read(f"{self.url}/step-{step:012d}")
         return None
@@ -89,13 +94,26 @@ class Checkpoints:
         return []
 
 
-def latest_checkpoint(folder: str) -> Checkpoint | None:
-    """Find the last complete checkpoint of all trainings in a folder."""
+def new_run(folder: str) -> str:
+    """Name the folder of another training: the time at which it begins."""
+    now, taken = time.strftime("%Y-%m-%d_%H-%M-%S"), set(_names(folder))
+    names = (now, *(f"{now}.{number:03d}" for number in range(1, 1000)))
+    return f"{folder.rstrip('/')}/{next(name for name in names if name not in taken)}"
+
+
+def latest_checkpoint(folder: str, step: int | None = None) -> Checkpoint | None:
+    """Find the last complete checkpoint of all trainings in a folder, or the last one after that step."""
     for name in sorted(_names(folder), reverse=True):
-        found = Checkpoints(f"{folder}/{name}").latest()
+        found = Checkpoints(f"{folder}/{name}").latest(step)
         if found is not None:
             return found
-    return Checkpoints(folder).latest()
+    return Checkpoints(folder).latest(step)
+
+
+def _check(name: str) -> None:
+    parts = name.split("/")
+    if not all(parts) or {".", ".."} & set(parts) or "\\" in name:
+        raise ValueError(f"{name!r} is no name of a file in it")
 
 
 def _names(folder: str) -> list[str]:

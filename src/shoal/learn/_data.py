@@ -233,6 +233,8 @@ def _cells(column: Any) -> Any:
     values = column.to_numpy()
     if values.dtype != object:
         return values
+    if not len(values):  # of what shape its cells are, nobody can tell
+        return np.zeros(0, np.float32)
     try:
         return np.stack([_cell(cell) for cell in values])
     except ValueError as error:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from shoal.abc import Framework
 from shoal.learn._checkpoints import Checkpoints
 from shoal.learn._triggers import Trigger
 
-__all__ = ["Batches", "EvaluateJob", "FitJob", "Rows"]
+__all__ = ["Batches", "EvaluateJob", "FitJob", "Measures", "Rows"]
 
 
 class Batches(Protocol):
@@ -54,6 +54,14 @@ class Rows(ABC):
         """Give inputs, targets and how many rows are real; if none is, there is one that does not count."""
 
 
+@runtime_checkable
+class Measures(Protocol):
+    """A framework whose models have metrics of their own."""
+
+    def measured(self) -> Mapping[str, float]:
+        """Say what they have found in an evaluation, over all workers; the next one begins anew."""
+
+
 @dataclass(frozen=True, slots=True)
 class FitJob:
     """A training."""
@@ -72,6 +80,10 @@ class FitJob:
     """Batches whose gradients make one step."""
     end: str = "pad"
     validation: Rows | None = None
+    validation_freq: int = 1
+    """Epochs from one validation to the next."""
+    validation_steps: int | None = None
+    """Batches of a validation; all there are by default."""
     metrics: Sequence[Any] = ()
     callbacks: Sequence[Any] = ()
     checkpoints: Checkpoints | None = None
@@ -80,6 +92,11 @@ class FitJob:
     """The checkpoint to go on from."""
     loader: dict[str, Any] = field(default_factory=dict)
     """Options of the loader."""
+    seed: int = 0
+    own: Sequence[Mapping[str, bytes]] = ()
+    """What each worker had for itself at the end of the training before."""
+    each_worker: bool = False
+    """Whether the numbers of each worker are told of an epoch, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,3 +108,4 @@ class EvaluateJob:
     batch_size: int
     metrics: Sequence[Any] = ()
     steps: int | None = None
+    callbacks: Sequence[Any] = ()

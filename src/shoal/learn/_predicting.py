@@ -36,7 +36,10 @@ class Predictor:
 
     def shard(self, shard: Any) -> Any:
         """Predict for a shard, and give it with its predictions: a dict with another key, a frame with more columns."""
-        made = self._named(self._whole(list(fields_of(shard, self.features, None, labelled=False).values())))
+        fields = list(fields_of(shard, self.features, None, labelled=False).values())
+        if hasattr(shard, "iloc") and _is_shapeless(shard, self.features or ()):
+            return shard.assign(**{name: np.empty(0, object) for name in self._outputs or ("prediction",)})
+        made = self._named(self._whole(fields))
         if hasattr(shard, "iloc"):
             return shard.assign(**{name: _cells(values) for name, values in made.items()})
         return {**(shard if isinstance(shard, Mapping) else {"x": shard}), **made}
@@ -178,6 +181,11 @@ def _joined(parts: list[Any]) -> Any:
     if isinstance(parts[0], list):
         return [_joined(list(each)) for each in zip(*parts, strict=True)]
     return np.concatenate(parts)
+
+
+def _is_shapeless(frame: Any, names: Sequence[str]) -> bool:
+    """Tell whether a frame has no rows, and nobody can tell what its cells would be."""
+    return not len(frame) and any(frame[name].dtype == object for name in names)
 
 
 def _row(values: Any, row: int) -> Any:

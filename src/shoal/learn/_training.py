@@ -7,55 +7,32 @@ fill a batch up are left out, and the mean over all rows of the batch is what co
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
-from shoal.abc import Framework, Member
-from shoal.learn._callbacks import Run, callbacks_of
+from shoal.abc import Member
+from shoal.learn import _random as random_numbers
+from shoal.learn._callbacks import Callbacks, Run
 from shoal.learn._checkpoints import Checkpoint
+from shoal.learn._evaluating import joined, validated
 from shoal.learn._history import History
-from shoal.learn._job import Batches, EvaluateJob, FitJob, Rows
+from shoal.learn._job import FitJob
+from shoal.learn._progress import EpochEnd, Pace
 from shoal.learn._watch import beating
-from shoal.learn.metrics import Metric
 
-__all__ = ["evaluate", "fit"]
+__all__ = ["fit"]
 
 #: Seconds between two reports of how it goes.
 _REPORT = 0.2
 
 
-def fit(member: Member, job: FitJob) -> dict[str, Any] | None:
-    """Train as one of several; the first of them gives back what came of it."""
-    with beating(member) as progress:
-        job.framework.join(member)
-        done = None
-        try:
-            done = _Fit(member, job, progress).run()
-        finally:
-            job.framework.leave(done is not None)
-    return done if member.rank == 0 else None
-
-
-def evaluate(member: Member, job: EvaluateJob) -> dict[str, Any] | None:
-    """Evaluate as one of several."""
-    job.framework.join(member)
-    done = None
-    try:
-        loader = job.rows.loader(
-            job.batch_size,
-            member.rank,
-            member.size,
-            job.framework.format,
-            **({"steps": job.steps} if job.steps else {}),
-        )
-        done = _evaluated(job.framework, job.rows, loader, job.metrics)
-    finally:
-        job.framework.leave(done is not None)
-    return done if member.rank == 0 else None
+def fit(member: Member, job: FitJob) -> dict[str, Any]:
+    """Train as one of several; the first of them gives back what came of it, the others only what is their own."""
+    with beating(member) as progress, joined(job.framework, member):
+        done = _Fit(member, job, progress).run()
+    return done if member.rank == 0 else {"own": done["own"]}
 
 
 @dataclass(slots=True)
@@ -79,9 +56,14 @@ class _Fit:
         self._loader.epoch = job.first_epoch
         self._epoch, self._step = job.first_epoch, job.first_step
         self._history, self._sums = History(), _Sums()
-        self._reported = 0.0
+        self._reported, self._due = 0.0, False
+        random_numbers.seeded(job.seed, member.rank)
+        if len(job.own) == member.size:
+            self._take(job.own[member.rank])
         self._run = Run(member.rank, member.size, member.attempt, job.framework)
-        self._callbacks = callbacks_of(job.callbacks, self._run)
+        self._run.epoch, self._run.step = self._epoch, self._step
+        self._run.validates = job.validation is not None
+        self._callbacks = Callbacks(job.callbacks, self._run)
 
     def run(self) -> dict[str, Any]:
         """Train to the end."""
@@ -95,29 +77,39 @@ class _Fit:
             "files": self._framework.dump(),
             "epoch": self._epoch,
             "step": self._step,
+            "own": self._own(),
         }
 
     def _is_over(self) -> bool:
-        most = self._job.max_steps
-        return self._run.stopped or (most is not None and self._step >= most)
+        return self._run.stopped or self._has_all_steps()
+
+    def _has_all_steps(self) -> bool:
+        return self._job.max_steps is not None and self._step >= self._job.max_steps
 
     def _one_epoch(self) -> None:
         self._callbacks.before_epoch(self._epoch + 1)
+        features: list[Any] = []
+        labels: list[Any] = []
         ended = True
         for features, labels, rows, everybody in self._batches():
             self._train(features, labels, rows, everybody)
-            if self._is_over():
+            if self._has_all_steps():  # who wants to stop has to agree with the others first, below
                 ended = False
                 break
             self._keep(epoch_ended=False)
         self._loader.close()
+        if self._sums.batches % self._job.accumulate:  # a step that is not full: its rows once more, which do not count
+            self._framework.train(features, labels, 0.0, True)
         if not self._sums.batches and ended:
             self._run.stop("there is no batch in an epoch")
         stats = self._summed_up()
         self._epoch += 1
-        self._framework.end_epoch(stats)
+        stats |= self._framework.end_epoch(stats)
+        self._run.epoch = self._epoch
         self._callbacks.after_epoch(self._epoch, stats)
-        self._history.append(stats)
+        if self._member.rank == 0:
+            self._member.report(EpochEnd(stats))
+        self._history.append({**stats, **self._of_each(stats)})
         self._sums = _Sums()
         self._run.stopped = self._framework.total([float(self._run.stopped)])[0] > 0
         self._keep(epoch_ended=True)
@@ -130,8 +122,7 @@ class _Fit:
             if total is None:
                 everybody = int(self._framework.total([rows])[0])
             else:
-                step = self._loader.state_dict()["step"] or -(-total // size)
-                everybody = min(size, total - (step - 1) * size)
+                everybody = min(size, total - self._sums.batches * size)
             yield features, labels, rows, everybody
 
     def _train(self, features: list[Any], labels: list[Any], rows: int, everybody: int) -> None:
@@ -145,7 +136,8 @@ class _Fit:
         self._sums.last = loss
         self._step += 1
         self._run.rows += everybody
-        self._progress.step = self._step
+        self._run.step = self._step
+        self._progress.move(self._step)
         self._callbacks.after_step(self._step, loss)
         self._report()
 
@@ -153,9 +145,15 @@ class _Fit:
         now = time.monotonic()
         if self._member.rank == 0 and now - self._reported > _REPORT:
             self._reported = now
-            sums, steps = self._sums, self._loader.steps
-            told = {"epoch": self._epoch + 1, "step": sums.batches, "steps": steps, "rows": sums.rows}
-            self._member.report({**told, "loss": sums.loss / max(sums.rows, 1), "world": self._member.size})
+            sums, steps, epochs = self._sums, self._loader.steps, self._job.epochs
+            told = self._epoch + 1, epochs, sums.batches, steps, self._step, self._ahead(steps)
+            self._member.report(Pace(*told, self._run.rows, sums.loss / max(sums.rows, 1)))
+
+    def _ahead(self, steps: int | None) -> int | None:
+        """Say how many steps are to come, if that is known."""
+        limits = [] if steps is None else [(self._job.epochs - self._epoch) * steps - self._sums.batches]
+        limits += [] if self._job.max_steps is None else [self._job.max_steps - self._step]
+        return min(limits, default=None)
 
     def _summed_up(self) -> dict[str, Any]:
         sums = self._sums
@@ -167,23 +165,41 @@ class _Fit:
             "train_loss": loss / rows if rows else float("nan"),
             "last_train_loss": last / self._member.size,
         }
-        if self._job.validation is not None:
+        if self._job.validation is not None and (self._epoch + 1) % self._job.validation_freq == 0:
             job, member = self._job, self._member
             assert job.validation is not None
-            loader = job.validation.loader(job.batch_size, member.rank, member.size, job.framework.format)
-            found = _evaluated(job.framework, job.validation, loader, deepcopy(list(job.metrics)))
+            limit = {} if job.validation_steps is None else {"steps": job.validation_steps}
+            loader = job.validation.loader(job.batch_size, member.rank, member.size, job.framework.format, **limit)
+            metrics = deepcopy(list(job.metrics))
+            found = validated(job.framework, job.validation, loader, metrics, self._callbacks, self._progress.move)
             stats |= {name if name.startswith("val_") else f"val_{name}": value for name, value in found.items()}
         return stats
+
+    def _of_each(self, stats: dict[str, Any]) -> dict[str, Any]:
+        """Give what each worker has for itself of an epoch, if that is wanted."""
+        if not self._job.each_worker:
+            return {}
+        sums = self._sums
+        loss = sums.loss / sums.rows if sums.rows else float("nan")
+        mine = {"num_samples": sums.rows, "train_loss": loss, "last_train_loss": sums.last}
+        return {"workers": self._member.all_gather({**stats, **mine})}
 
     def _keep(self, *, epoch_ended: bool) -> None:
         """Make a checkpoint, if it is time."""
         job = self._job
-        if job.checkpoints is None or job.trigger is None or not job.trigger(self._step, epoch_ended):
+        if job.checkpoints is None or job.trigger is None:
             return
-        mine = {"position": self._loader.state_dict(), "sums": asdict(self._sums)}
+        self._due = self._due or job.trigger(self._step, epoch_ended)
+        if not self._due or self._sums.batches % job.accumulate:  # in the middle of a step
+            return
+        self._due = False
+        mine = {"position": self._loader.state_dict(), "sums": asdict(self._sums), "own": self._own()}
         told = self._member.all_gather(mine)
         if self._member.rank == 0:
+            states, files = self._callbacks.kept()
             info = {
+                "callbacks": states,
+                "stopped": self._run.stopped,
                 "epoch": self._epoch,
                 "step": self._step,
                 "began": self._job.first_epoch,
@@ -191,56 +207,47 @@ class _Fit:
                 "sums": [each["sums"] for each in told],
                 "history": list(self._history),
             }
-            job.checkpoints.save(self._step, self._framework.dump(), info)
+            for rank, each in enumerate(told):
+                files |= {f"rank-{rank}/{name}": data for name, data in each["own"].items()}
+            job.checkpoints.save(self._step, {**self._framework.dump(), **files}, info)
 
     def _resume(self) -> None:
         """Go on from the last checkpoint of this training, or from the one that it is to begin with."""
-        found = self._agreed()
+        found, ours = self._agreed()
         if found is None:
             return
-        self._framework.load(found.files())
+        files = found.files()
+        self._framework.load({name: data for name, data in files.items() if "/" not in name})
+        if len(found.info["positions"]) == self._member.size:
+            mine = f"rank-{self._member.rank}/"
+            self._take({name.removeprefix(mine): data for name, data in files.items() if name.startswith(mine)})
+        self._callbacks.take(found.info.get("callbacks", {}), files)
         self._loader.load_state_dict(found.info["positions"])
-        self._epoch, self._step = found.info["epoch"], found.step
+        self._epoch, self._step = self._run.epoch, self._run.step = found.info["epoch"], found.step
+        self._run.stopped = ours and found.info.get("stopped", False)
         self._history = History(found.info["history"])
         sums = [_Sums(**each) for each in found.info["sums"]]
         self._sums.batches = sums[0].batches
-        if self._member.rank == 0:  # whoever counted them, they are counted once
+        if len(sums) == self._member.size:
+            self._sums = sums[self._member.rank]
+        elif self._member.rank == 0:  # whoever counted them, they are counted once
             self._sums = _Sums(
                 sum(each.loss for each in sums), sum(each.rows for each in sums), sums[0].batches, sums[0].last
             )
 
-    def _agreed(self) -> Checkpoint | None:
-        """Let the first worker look for a checkpoint, so that all take the same."""
-        job, found = self._job, None
+    def _own(self) -> dict[str, bytes]:
+        """Give what each worker has for itself: where it is in its random numbers."""
+        return {**self._framework.dump("own"), **random_numbers.dumped()}
+
+    def _take(self, own: Mapping[str, bytes]) -> None:
+        self._framework.load(own)
+        random_numbers.taken(own)
+
+    def _agreed(self) -> tuple[Checkpoint | None, bool]:
+        """Let the first worker look for a checkpoint, so that all take the same; say if it is of this training."""
+        job, found, ours = self._job, None, False
         if self._member.rank == 0:
             latest = None if job.checkpoints is None else job.checkpoints.latest()
-            found = job.resume if latest is None else latest.url
-        url = self._member.all_gather(found)[0]
-        return None if url is None else Checkpoint.read(url)
-
-
-def _evaluated(framework: Framework, rows: Rows, loader: Batches, metrics: Sequence[Any]) -> dict[str, Any]:
-    """Evaluate as one of several: each row counts once."""
-    losses, count, has_loss = 0.0, 0, False
-    for batch in loader:
-        features, labels, real = rows.taken(batch)
-        predictions, loss = framework.evaluate(features, labels)
-        if not real:
-            continue
-        if loss is not None:
-            losses, has_loss = losses + loss * real, True
-        count += real
-        target = labels[0] if len(labels) == 1 else labels
-        for metric in metrics:
-            metric.update(predictions, target)
-    summed, total, with_loss = framework.total([losses, float(count), float(has_loss)])
-    found: dict[str, Any] = {"num_samples": int(total)}
-    if with_loss:
-        found["val_loss"] = summed / total
-    for metric in metrics:
-        if isinstance(metric, Metric):
-            shape = metric.sums.shape
-            metric.sums = np.asarray(framework.total(metric.sums.reshape(-1).tolist())).reshape(shape)
-        name = getattr(metric, "name", type(metric).__name__)
-        found[name] = float(metric.compute())
-    return found
+            found, ours = (job.resume, False) if latest is None else (latest.url, True)
+        url, ours = self._member.all_gather((found, ours))[0]
+        return None if url is None else Checkpoint.read(url), ours

@@ -27,6 +27,8 @@ class Beat:
 
     step: int
     """How far the worker is."""
+    moves: int
+    """How often it has moved: steps, and batches of an evaluation."""
     where: str
     """What its main thread does."""
 
@@ -34,7 +36,12 @@ class Beat:
 class _Progress:
     """How far a worker is, as its loop says."""
 
-    step = 0
+    step = moves = 0
+
+    def move(self, step: int | None = None) -> None:
+        """Be further than before."""
+        self.moves += 1
+        self.step = self.step if step is None else step
 
 
 @contextmanager
@@ -47,7 +54,7 @@ def beating(member: Member) -> Iterator[_Progress]:
             frame = sys._current_frames().get(thread or 0)
             stack = traceback.extract_stack(frame)[-_FRAMES:] if frame is not None else []
             where = " > ".join(f"{each.name} ({each.filename.rpartition('/')[2]}:{each.lineno})" for each in stack)
-            member.report(Beat(progress.step, where))
+            member.report(Beat(progress.step, progress.moves, where))
 
     beater = threading.Thread(target=beat, name="shoal-beat", daemon=True)
     beater.start()
@@ -81,7 +88,7 @@ def watched(gang: Gang, size: int, seconds: float) -> Iterable[Any]:
                 continue
             with lock:
                 before = seen.get(rank)
-                moved = before is None or before[0].step != told.step
+                moved = before is None or before[0].moves != told.moves
                 seen[rank] = told, time.monotonic() if moved or before is None else before[1]
     finally:
         over.set()
@@ -91,4 +98,4 @@ def watched(gang: Gang, size: int, seconds: float) -> Iterable[Any]:
 
 def _described(seen: dict[int, tuple[Beat, float]], seconds: float) -> str:
     ranks = (f"rank {rank} after step {beat.step} in {beat.where}" for rank, (beat, _) in sorted(seen.items()))
-    return f"no worker has taken a step for {seconds:g} seconds: {'; '.join(ranks)}"
+    return f"no worker has moved for {seconds:g} seconds: {'; '.join(ranks)}"

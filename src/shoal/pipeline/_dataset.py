@@ -272,6 +272,31 @@ class Dataset:
         """Load batches for training; see `Loader` for the options."""
         return Loader(self._plan, LoaderOptions(batch_size, **options))
 
+    def to_tf(
+        self,
+        feature_cols: str | Sequence[str] | None = None,
+        label_cols: str | Sequence[str] | None = None,
+        *,
+        batch_size: int | None = None,
+        signature: Any = None,
+        **options: Any,
+    ) -> Any:
+        """Make a ``tf.data.Dataset``: of batches, or without ``batch_size`` of samples, in the order of `loader`.
+
+        Elements are dicts of all fields, or pairs of features and labels: a tensor for one name, a dict for a list of
+        names. Shapes and types are those of a first batch, which is read for that, with any number of rows; where they
+        are not those of all, give ``signature``, a structure of ``tf.TensorSpec`` for an element. Each iteration is an
+        epoch. Options are those of `loader`.
+
+        Batches are handed over: arrays of numbers that a loader has stacked keep their memory. Text and arrays of
+        different lengths (ragged tensors) are copied, and so are samples, of which TensorFlow makes one each.
+        ``shoal.from_arrays({"x": range(5)}).to_tf("x", batch_size=2)`` has elements of shape ``(None,)``.
+        """
+        world = {} if "rank" in options or "world_size" in options else {"rank": 0, "world_size": 1}
+        return registry.load("adapter", "tensorflow")(
+            lambda size: self.loader(size, **world, **options), feature_cols, label_cols, batch_size, signature
+        )
+
     def batch_at(self, epoch: int, step: int, batch_size: int, **options: Any) -> Sample:
         """Make one global batch again, alone: what all ranks together got in a step of a `loader` with these options.
 

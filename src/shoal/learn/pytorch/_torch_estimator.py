@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import torch
 
+from shoal.abc import Framework
 from shoal.errors import PlanError
+from shoal.learn._callbacks import Callback, checked
 from shoal.learn._data import Ask, Prepared
 from shoal.learn._estimator import BaseEstimator
 from shoal.learn._predicting import Predictor
-from shoal.learn.pytorch._torch_framework import TorchFramework, TorchOptions, loaded, saved
+from shoal.learn.pytorch._torch_abroad import TorchAbroad
+from shoal.learn.pytorch._torch_framework import TorchFramework, TorchOptions
 from shoal.learn.pytorch._torch_loaders import Served, inputs_of, torch_prepared
+from shoal.learn.pytorch._torch_main import main_of
 
 __all__ = ["Estimator"]
 
@@ -21,7 +25,7 @@ __all__ = ["Estimator"]
 class Estimator(BaseEstimator):
     """A torch module that several workers train together."""
 
-    _framework: TorchFramework
+    _framework: TorchFramework | TorchAbroad
 
     @classmethod
     def from_torch(
@@ -56,7 +60,8 @@ class Estimator(BaseEstimator):
         if scheduler_step_freq not in ("batch", "epoch"):
             raise PlanError(f"scheduler_step_freq={scheduler_step_freq!r}; it is batch or epoch")
         options = TorchOptions(clip_norm, clip_value, amp, compile, sync_batch_norm, scheduler_step_freq, seed)
-        framework = TorchFramework(model, optimizer, loss, scheduler_creator, config, options)
+        make = TorchAbroad.horovod if backend == "horovod" else TorchFramework
+        framework: Any = make(model, optimizer, loss, scheduler_creator, config, options)
         given = {"metrics": metrics, "backend": backend, "workers": workers, "model_dir": model_dir}
         return cls(framework, **given, restarts=restarts, seed=seed)
 
@@ -65,20 +70,6 @@ class Estimator(BaseEstimator):
         self._framework.build()
         model: torch.nn.Module = self._framework.model
         return model
-
-    def save(self, path: str | Path) -> str:
-        """Write model and optimizer into a file that torch can load without running code."""
-        files = self._framework.files or self._fresh()
-        state = {name.removesuffix(".pt"): loaded(data) for name, data in files.items()}
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        Path(path).write_bytes(saved({**state, "epoch": self._epoch, "step": self._step}))
-        return str(path)
-
-    def load(self, path: str | Path) -> None:
-        """Take what `save` wrote."""
-        state = loaded(Path(path).read_bytes())
-        self._epoch, self._step = int(state.pop("epoch")), int(state.pop("step"))
-        self._framework.files = {f"{name}.pt": saved(part) for name, part in state.items()}
 
     def _prepared(self, data: Any, features: Any, labels: Any, batch_size: int | None, *, seed: int | None) -> Prepared:
         ask = Ask(features, labels, shuffle=seed, workers=self._size())
@@ -91,6 +82,11 @@ class Estimator(BaseEstimator):
             return predictor.joined(inputs_of(loader, predictor.features))
         return super()._predicted(data, predictor)
 
-    def _fresh(self) -> dict[str, bytes]:
-        self._framework.build()
-        return self._framework.dump()
+    def _listening(self, callbacks: Sequence[Any]) -> tuple[Framework, list[Callback]]:
+        """Let the one `MainCallback` that may be among them do what is done with a batch."""
+        main, found = main_of(checked(callbacks))
+        if main is None:
+            return self._framework, found
+        framework = copy(self._framework)
+        framework.main = main
+        return framework, found

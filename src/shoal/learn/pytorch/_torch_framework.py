@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import io
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -15,6 +14,10 @@ import torch.distributed as dist
 
 from shoal.abc import Framework, Member
 from shoal.errors import PlanError
+from shoal.learn.pytorch import _torch_files
+from shoal.learn.pytorch._torch_files import loaded, saved
+from shoal.learn.pytorch._torch_main import MainCallback, Runner
+from shoal.learn.pytorch._torch_norm import Gloo, Norms
 
 __all__ = ["TorchFramework", "TorchOptions"]
 
@@ -40,6 +43,14 @@ class TorchFramework(Framework):
     """A model, its optimizer, loss and scheduler; each an instance, or a function that makes it."""
 
     format: ClassVar[str] = "torch"
+    modules: ClassVar[tuple[str, ...]] = (
+        __name__,
+        "shoal.learn._training",
+        "shoal.learn._data",
+        "shoal.pipeline.groups._torch",
+        "shoal.engines.local",
+        "torch._dynamo",  # every optimizer wants it
+    )
     model: Any
     """The module, once it is built."""
 
@@ -58,7 +69,10 @@ class TorchFramework(Framework):
         self._options = options or TorchOptions()
         self.files = dict(files or {})
         """What was learnt before."""
-        self._size = 1
+        self.main = MainCallback()
+        """Who does what is done with a batch."""
+        self._size, self._has_trained = 1, False
+        self._norms: Norms | None = None
 
     def join(self, member: Member) -> None:
         """Meet the others, build everything, and begin with the same weights."""
@@ -67,14 +81,13 @@ class TorchFramework(Framework):
             _meet(member)
         torch.manual_seed(self._options.seed)
         self.build()
-        self._module = self.model
-        if self._options.sync_batch_norm and member.size > 1:
-            convert: Any = torch.nn.SyncBatchNorm.convert_sync_batchnorm
-            self._module = self.model = convert(self.model)
+        torch.manual_seed(self._options.seed + member.rank)  # each drops out other numbers
+        if member.size > 1:
+            self._norms = Norms(self.model, Gloo(), always=self._options.sync_batch_norm)
+            self.model = self._norms.model
+        self._module: Any = torch.compile(self.model) if self._options.compile else self.model
         if member.size > 1 and any(each.requires_grad for each in self.model.parameters()):
-            self._module = torch.nn.parallel.DistributedDataParallel(self.model)
-        if self._options.compile:
-            self._module = torch.compile(self._module)
+            self._module = torch.nn.parallel.DistributedDataParallel(self._module)
 
     def build(self) -> None:
         """Make model, loss, optimizer and scheduler, and take what was learnt before."""
@@ -92,60 +105,73 @@ class TorchFramework(Framework):
 
     def train(self, features: Sequence[Any], labels: Sequence[Any], weight: float, last: bool) -> float:
         """Learn from some rows."""
-        if self.optimizer is None or self.loss is None:
+        if self.optimizer is None or (self.loss is None and type(self.main) is MainCallback):
             raise PlanError("training needs an optimizer and a loss")
         self._module.train()
+        self._has_trained = True
+        if self._norms is not None:
+            self._norms.before_step(features, weight > 0)
         waits = not last and hasattr(self._module, "no_sync")
         with self._module.no_sync() if waits else nullcontext():
-            with torch.autocast("cpu", torch.bfloat16, enabled=self._options.amp):
-                loss = self._lost(self._module(*features), labels)
             factor = self._size if getattr(self.loss, "reduction", "mean") == "sum" and weight else weight
-            (loss * factor).backward()  # type: ignore[no-untyped-call]
-        if last:
-            self._step()
-        return float(loss.detach())
+            runner = self._runner(self._module, features, labels)
+            runner.weight, runner.last, runner.step = factor, last, self._step
+            with torch.autocast("cpu", torch.bfloat16, enabled=self._options.amp):
+                self.main.on_train_forward(runner)
+            if runner.loss is None:
+                raise PlanError(f"{type(self.main).__name__} has set no loss; on_iter_forward has to set runner.loss")
+            self.main.on_iter_backward(runner)
+        if last and self._options.schedule == "batch":
+            self.main.on_lr_adjust(runner)
+        return float(runner.loss.detach())
 
     def evaluate(self, features: Sequence[Any], labels: Sequence[Any]) -> tuple[Any, float | None]:
         """Give predictions, and their loss."""
         self.model.eval()
         with torch.no_grad():
-            found = self.model(*features)
-            loss = None if self.loss is None or not labels else float(self._lost(found, labels))
-        return found, loss
+            runner = self._runner(self.model, features, labels)
+            runner.criterion = self.loss if labels else None
+            self.main.on_val_forward(runner)
+        return runner.output, None if runner.loss is None else float(runner.loss)
 
     def predict(self, features: Sequence[Any]) -> Any:
         """Give predictions as arrays."""
         self.model.eval()
         with torch.no_grad():
-            return _arrays(self.model(*features))
+            runner = self._runner(self.model, features, ())
+            self.main.on_pred_forward(runner)
+            return _arrays(runner.output)
 
     def total(self, numbers: Sequence[float]) -> list[float]:
-        """Add up numbers over all workers."""
+        """Add up numbers over all workers; who has trained agrees with the others, too, on what he may evaluate."""
         found = torch.tensor(list(numbers), dtype=torch.float64)
+        self._settle()
         if self._size > 1:
             dist.all_reduce(found)
         return [float(each) for each in found]
 
-    def end_epoch(self, stats: Mapping[str, Any]) -> None:
+    def end_epoch(self, stats: Mapping[str, Any]) -> Mapping[str, Any]:
         """Let the scheduler take a step, if it does so once an epoch."""
-        if self.scheduler is not None and self._options.schedule == "epoch":
-            if isinstance(self.scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
-                self.scheduler.step(stats.get("val_loss", stats["train_loss"]))
-            else:
-                self.scheduler.step()
+        if self._options.schedule == "epoch":
+            runner = self._runner(self._module, (), ())
+            runner.stats = stats
+            self.main.on_lr_adjust(runner)
+        return {}
 
     def dump(self, parts: str = "all") -> dict[str, bytes]:
         """Give the state of everything."""
+        if parts == "own":
+            return {"random.pt": saved(torch.get_rng_state())}
         found: dict[str, Any] = {"model.pt": self.model.state_dict()}
         if parts == "all":
             found |= {"optimizer.pt": self.optimizer.state_dict()} if self.optimizer is not None else {}
             found |= {"scheduler.pt": self.scheduler.state_dict()} if self.scheduler is not None else {}
-            found["random.pt"] = torch.get_rng_state()
         return {name: saved(state) for name, state in found.items()}
 
     def load(self, files: Mapping[str, bytes]) -> None:
         """Take the state of everything that there is."""
-        self.model.load_state_dict(loaded(files["model.pt"]))
+        if "model.pt" in files:
+            self.model.load_state_dict(loaded(files["model.pt"]))
         if "optimizer.pt" in files and self.optimizer is not None:
             self.optimizer.load_state_dict(loaded(files["optimizer.pt"]))
         if "scheduler.pt" in files and self.scheduler is not None:
@@ -154,9 +180,31 @@ class TorchFramework(Framework):
             torch.set_rng_state(loaded(files["random.pt"]))
 
     @property
+    def measures(self) -> bool:
+        """Whether an evaluation tells a loss."""
+        return self._given[2] is not None or type(self.main) is not MainCallback
+
+    @property
     def learning_rate(self) -> float | None:
         """How fast it learns now."""
         return None if self.optimizer is None else float(self.optimizer.param_groups[0]["lr"])
+
+    @learning_rate.setter
+    def learning_rate(self, rate: float) -> None:
+        """Let all parameters learn as fast."""
+        for group in () if self.optimizer is None else self.optimizer.param_groups:
+            if isinstance(group["lr"], torch.Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+
+    def packed(self, files: Mapping[str, bytes], info: Mapping[str, Any] | None, name: str) -> bytes:
+        """Make a file that torch loads without running code."""
+        return _torch_files.packed(files, info, name)
+
+    def unpacked(self, data: bytes, name: str) -> tuple[dict[str, bytes], dict[str, Any]]:
+        """Read such a file."""
+        return _torch_files.unpacked(data, name)
 
     def leave(self, done: bool) -> None:
         """Part from the others: all at once, and before anything that belongs to the group is thrown away."""
@@ -166,6 +214,12 @@ class TorchFramework(Framework):
                 dist.barrier()  # a group of which somebody is gone may wait for him for ever
             dist.destroy_process_group()
 
+    def _settle(self) -> None:
+        """Let all have what the first one remembers of the rows, after steps and before an evaluation."""
+        has_trained, self._has_trained = self._has_trained, False  # on all workers, also those with nothing to evaluate
+        if self._norms is not None and has_trained:
+            self._norms.settle()
+
     def _optimizer(self, given: Any) -> torch.optim.Optimizer | None:
         if given is None or isinstance(given, torch.optim.Optimizer):
             return given
@@ -174,10 +228,8 @@ class TorchFramework(Framework):
             raise PlanError(f"the optimizer is {made!r}, and no torch.optim.Optimizer")
         return made
 
-    def _lost(self, found: Any, labels: Sequence[Any]) -> torch.Tensor:
-        assert self.loss is not None
-        loss: torch.Tensor = self.loss(found, *labels)
-        return loss
+    def _runner(self, model: Any, features: Sequence[Any], labels: Sequence[Any]) -> Runner:
+        return Runner(model, self.loss, self.optimizer, self.scheduler, features, labels)
 
     def _step(self) -> None:
         assert self.optimizer is not None
@@ -188,20 +240,6 @@ class TorchFramework(Framework):
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), options.clip_norm)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        if self.scheduler is not None and options.schedule == "batch":
-            self.scheduler.step()
-
-
-def saved(state: Any) -> bytes:
-    """Write a state as torch does."""
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    return buffer.getvalue()
-
-
-def loaded(data: bytes) -> Any:
-    """Read a state: tensors and plain values, no code."""
-    return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
 
 
 def _meet(member: Member) -> None:

@@ -10,22 +10,14 @@ from typing import Any
 import cloudpickle
 
 from shoal.abc import Block, Sample, Shard, Source
+from shoal.learn._parts import Item
 
-__all__ = ["Item", "ItemSource", "Kept"]
+__all__ = ["ItemSource", "Kept"]
 
 _URL = "torch://"
 _BLOCK = 32
 #: Items of a shard.
 _SHARD = 4096
-
-
-class Item:
-    """What a dataset has under a number; wrapped, so that nobody stacks it before the loader's own function does."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
 
 
 class Kept:

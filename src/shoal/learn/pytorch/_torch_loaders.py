@@ -27,8 +27,9 @@ from shoal.errors import PlanError
 from shoal.learn._creators import CreatedRows
 from shoal.learn._data import Ask, FieldRows, Prepared, of_columns, prepared
 from shoal.learn._job import Batches, Rows
+from shoal.learn._parts import Part, PartsLoader, Shared
 from shoal.learn.pytorch._torch_items import ItemSource, Kept
-from shoal.learn.pytorch._torch_parts import Part, PartsLoader, Shared, Unbatched, scattered
+from shoal.learn.pytorch._torch_parts import Unbatched, scattered
 from shoal.pipeline import Dataset
 
 __all__ = ["Served", "inputs_of", "served", "torch_prepared"]
