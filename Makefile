@@ -13,6 +13,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 PYTEST := $(BIN)/python -m pytest
+# Files of tests are shared out to two processes: most wait for something half of the time.
+BOTH := --numprocesses 2 --dist loadfile
 INPUTS := constraints.txt pyproject.toml Makefile
 
 # The peers live in an environment of their own, outside the tree: it is large, and named after what is in it.
@@ -54,10 +56,11 @@ check: .venv/all.done
 	$(PYTEST) -m "not slow"
 
 test: .venv/all.done
+	$(BIN)/shoal env create vineyard mxnet horovod
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(PYTEST)
+	$(PYTEST) $(BOTH)
 
 soak: .venv/all.done
 	SHOAL_TEST_PROFILE=soak $(PYTEST) -m soak --timeout 0

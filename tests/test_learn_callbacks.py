@@ -226,7 +226,7 @@ def test_weights_alone_are_a_file_of_torch(tmp_path: Path) -> None:
 
 def test_safetensors_where_they_are_missing_say_what_brings_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "safetensors", None)
-    with pytest.raises(MissingExtraError, match=r"writing \.safetensors needs safetensors.*pip install .*shoal\[safetensors\]"):
+    with pytest.raises(MissingExtraError, match=r"writing \.safetensors needs safetensors.*shoal\[safetensors\]"):
         ModelCheckpoint("net-{epoch}.safetensors", save_weights_only=True)
 
 

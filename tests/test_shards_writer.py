@@ -185,8 +185,8 @@ def test_long_foreign_and_broken_names_make_the_round_trip(key: str) -> None:
         {"__key__": 7, "txt": b"1"},
         {"__key__": None, "txt": b"1"},
         {"__key__": b"bytes", "txt": b"1"},
-        {"__key__": "a", "unknown": object()},
-        {"__key__": "a", "cls": "no number \u00e4", "json": object()},
+        {"__key__": "a", "unknown": Ellipsis},
+        {"__key__": "a", "cls": "no number \u00e4", "json": Ellipsis},
     ],
     ids=repr,
 )

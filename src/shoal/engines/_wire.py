@@ -1,13 +1,7 @@
-"""Messages between processes that belong together and the one that they belong to, over a socket.
-
-Whoever connects says a secret first, which only those know who were started with it; before that nothing of what he
-sends is looked at.
-"""
+"""Messages between processes that belong together and the one that they belong to, over a socket."""
 
 from __future__ import annotations
 
-import hmac
-import secrets
 import select
 import socket
 import threading
@@ -17,13 +11,12 @@ from enum import IntEnum
 from struct import Struct
 from typing import Any
 
+from shoal import _sockets
 from shoal.engines._message import Buffer, pack, unpack
 
 __all__ = ["Door", "Kind", "Lost", "Wire", "address_towards"]
 
-_TOKEN = 32  # bytes of a secret
 _HEAD = Struct("<BQ")
-_PATIENCE = 20.0  # seconds for somebody to say the secret
 
 
 class Kind(IntEnum):
@@ -55,26 +48,9 @@ class Wire:
     def to(cls, address: tuple[str, int], token: bytes) -> Wire:
         """Connect to who waits at an address."""
         try:
-            end = socket.create_connection(address, timeout=_PATIENCE)
-            end.settimeout(None)
-            end.sendall(token)
+            return cls(_sockets.connected(address, token))
         except OSError as error:
             raise Lost from error
-        return cls(end)
-
-    @classmethod
-    def accepted(cls, end: socket.socket, token: bytes) -> Wire | None:
-        """Hear whether somebody who connected knows the secret."""
-        end.settimeout(_PATIENCE)
-        try:
-            known = hmac.compare_digest(_exactly(end, _TOKEN), token)
-        except Lost:
-            known = False
-        if not known:
-            end.close()
-            return None
-        end.settimeout(None)
-        return cls(end)
 
     def send(self, kind: Kind, value: Any) -> None:
         """Send a value."""
@@ -112,48 +88,18 @@ class Wire:
         self._socket.close()
 
 
-class Door:
+class Door(_sockets.Door):
     """Where others connect; a thread attends to each who knows the secret."""
 
     def __init__(self, host: str, guests: int, attend: Callable[[Wire], None]) -> None:
-        self.token = secrets.token_bytes(_TOKEN)
-        self._attend = attend
-        self._listener = socket.create_server((host, 0), backlog=guests)
-        self.address: tuple[str, int] = self._listener.getsockname()[:2]
-        threading.Thread(target=self._welcome, name="shoal-door", daemon=True).start()
-
-    def close(self) -> None:
-        """Let nobody in any more; those who are in stay."""
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes up who waits at the door
-        self._listener.close()
-
-    def _welcome(self) -> None:
-        while True:
-            try:
-                end, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._admit, args=(end,), name="shoal-guest", daemon=True).start()
-
-    def _admit(self, end: socket.socket) -> None:
-        wire = Wire.accepted(end, self.token)
-        if wire is not None:
-            self._attend(wire)
+        super().__init__(host, guests, lambda end: attend(Wire(end)))
 
 
 def _exactly(end: socket.socket, size: int) -> bytearray:
-    data = bytearray(size)
-    view, have = memoryview(data), 0
-    while have < size:
-        try:
-            got = end.recv_into(view[have:])
-        except OSError as error:
-            raise Lost from error
-        if not got:
-            raise Lost
-        have += got
-    return data
+    try:
+        return _sockets.exactly(end, size)
+    except OSError as error:
+        raise Lost from error
 
 
 def address_towards(host: str) -> str:

@@ -56,6 +56,8 @@ class Ask:
     """A number from which the order follows, unless the data has its own; None leaves rows as they lie."""
     workers: int | None = None
     """Who is to share the rows out: None means that each worker has the data itself."""
+    meeting: Any = None
+    """Where workers meet who make data themselves, if it can be shared out in more than one way."""
 
 
 @dataclass(frozen=True, slots=True)

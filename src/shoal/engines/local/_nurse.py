@@ -20,6 +20,7 @@ from typing import Any
 import cloudpickle
 
 from shoal import settings
+from shoal._sockets import exactly
 
 __all__ = ["DIED", "KILL", "START", "attend", "receive", "send"]
 
@@ -40,11 +41,11 @@ def receive(end: socket.socket) -> tuple[int, Any, list[int]]:
     """Wait for a message, and the files that come with it; EOFError if nobody is there any more."""
     head, descriptors, _, _ = socket.recv_fds(end, _HEAD.size, _STREAMS)
     while 0 < len(head) < _HEAD.size:
-        head += _exactly(end, _HEAD.size - len(head))
+        head += exactly(end, _HEAD.size - len(head))
     if not head:
         raise EOFError
     kind, size = _HEAD.unpack(head)
-    return kind, cloudpickle.loads(_exactly(end, size)), descriptors
+    return kind, cloudpickle.loads(exactly(end, size)), descriptors
 
 
 def attend(descriptor: int, modules: Sequence[str]) -> None:
@@ -135,16 +136,6 @@ def _become(
     sys.path[:] = path
     if "numpy" in sys.modules:  # all forks would draw the same numbers
         sys.modules["numpy"].random.seed()
-
-
-def _exactly(end: socket.socket, size: int) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        some = end.recv(min(size - len(data), 2**20))
-        if not some:
-            raise EOFError
-        data += some
-    return bytes(data)
 
 
 def _ignored(number: int, frame: Any) -> None:

@@ -71,7 +71,8 @@ class LocalSquad(Squad):
 
     def _environment(self, rank: int, size: int) -> dict[str, str]:
         """Give each its part of the processors, if nobody else said how many, and its own devices."""
-        threads = {"OMP_NUM_THREADS": str(max(settings.processors() // size, 1))}
+        share = str(max(settings.processors() // size, 1))
+        threads = {"OMP_NUM_THREADS": share, "TF_NUM_INTRAOP_THREADS": share}
         if not self._gpus:
             return settings.environment(threads, {})
         mine = settings.gpus()[int(rank * self._gpus) : math.ceil((rank + 1) * self._gpus)]
