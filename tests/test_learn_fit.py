@@ -393,3 +393,19 @@ def test_who_has_no_row_to_evaluate_holds_nobody_up() -> None:
     history = made.fit((x[:40], y[:40]), epochs=2, batch_size=8, validation_data=(x[:1], y[:1]))
     assert history.column("val_num_samples") == [1, 1]
     assert history[-1]["val_loss"] == pytest.approx(made.evaluate((x[:1], y[:1]))["val_loss"], abs=1e-5)
+
+
+def test_as_many_checkpoints_stay_as_are_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    x, y = digits()
+    made = estimator(2, model_dir="kept", keep_checkpoints=2)
+    made.fit((x[:400], y[:400]), batch_size=50, checkpoint_trigger=SeveralIteration(2))
+    (run,) = (folder for folder in (tmp_path / "kept").iterdir() if folder.name != "curves")
+    assert sorted(folder.name for folder in run.iterdir()) == ["step-000000000006", "step-000000000008"]
+    assert made.latest_checkpoint() == str(run / "step-000000000008")
+    assert made.get_train_summary("Loss") is not None
+    with pytest.raises(PlanError, match="keep_checkpoints=0"):
+        estimator(2, keep_checkpoints=0)
+    with pytest.raises(PlanError, match="give a local folder"):
+        made.set_tensorboard("s3://bucket/logs", "app")
+    assert estimator(2, model_dir="s3://bucket/models").get_train_summary() is None

@@ -7,6 +7,7 @@ checksum. A folder without one is none; so a writer may be killed at any byte.
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from collections.abc import Mapping
@@ -16,9 +17,9 @@ from hashlib import sha256
 from typing import Any
 
 from shoal.errors import StateError, UrlError
-from shoal.files import list_folder, open_read, open_write, remove, remove_folder
+from shoal.files import list_folder, local_path, open_read, open_write, remove, remove_folder
 
-__all__ = ["Checkpoint", "Checkpoints", "latest_checkpoint", "new_run"]
+__all__ = ["Checkpoint", "Checkpoints", "absolute", "latest_checkpoint", "new_run"]
 
 _MANIFEST = "manifest.json"
 _NAME = re.compile(r"step-(\d{12})")
@@ -92,6 +93,12 @@ class Checkpoints:
         with suppress(UrlError, OSError):
             return sorted(int(match[1]) for match in map(_NAME.fullmatch, list_folder(self.url)) if match)
         return []
+
+
+def absolute(url: str | os.PathLike[str]) -> str:
+    """Say where something is, whatever folder one is in."""
+    path = local_path(url)
+    return os.fspath(url) if path is None else os.path.abspath(path)
 
 
 def new_run(folder: str) -> str:

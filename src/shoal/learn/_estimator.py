@@ -12,9 +12,10 @@ from typing import Any
 from shoal.abc import Engine, Framework, Resources
 from shoal.engines import current, native
 from shoal.errors import PlanError, StateError
+from shoal.files import local_path
 from shoal.learn import _evaluating, _saving, _training
 from shoal.learn._callbacks import Callback, checked
-from shoal.learn._checkpoints import Checkpoint, Checkpoints, latest_checkpoint, new_run
+from shoal.learn._checkpoints import Checkpoint, Checkpoints, absolute, latest_checkpoint, new_run
 from shoal.learn._data import Ask, Prepared, prepared
 from shoal.learn._events import read_scalars
 from shoal.learn._history import History
@@ -47,6 +48,7 @@ class BaseEstimator:
         backend: str | None = None,
         workers: int | None = None,
         model_dir: str | None = None,
+        keep_checkpoints: int = 3,
         restarts: int = 3,
         seed: int = 0,
     ) -> None:
@@ -55,10 +57,14 @@ class BaseEstimator:
             raise PlanError(f"there is no backend {backend!r}; known are {known}, and None for the current engine")
         self._framework, self._backend, self._workers = framework, backend, workers
         self._metrics = [] if metrics is None else _metrics_of(metrics)
-        self._model_dir, self._restarts, self._seed = model_dir, restarts, seed
+        if keep_checkpoints < 1:
+            raise PlanError(f"keep_checkpoints={keep_checkpoints}; at least the last one has to stay")
+        self._model_dir = None if model_dir is None else absolute(model_dir)  # workers may be in other folders
+        self._keep, self._restarts, self._seed = keep_checkpoints, restarts, seed
         self._epoch = self._step = 0
         self._own: list[dict[str, bytes]] = []
-        self._curves = None if model_dir is None else f"{model_dir}/curves"
+        home = None if model_dir is None else local_path(model_dir)  # TensorBoard's files grow, which no bucket knows
+        self._curves = None if home is None else f"{absolute(home)}/curves"
 
     def fit(
         self,
@@ -123,7 +129,7 @@ class BaseEstimator:
                 validation_steps=validation_steps,
                 metrics=deepcopy(self._metrics),
                 callbacks=[*listening, *([] if self._curves is None else [TensorBoard(self._curves)])],
-                checkpoints=None if self._model_dir is None else Checkpoints(new_run(self._model_dir)),
+                checkpoints=None if self._model_dir is None else Checkpoints(new_run(self._model_dir), self._keep),
                 trigger=trigger or (EveryEpoch() if self._model_dir is not None else None),
                 resume=None if found is None else found.url,
                 loader=loader,
@@ -238,8 +244,11 @@ class BaseEstimator:
         return None if self._model_dir is None else _url(latest_checkpoint(self._model_dir))
 
     def set_tensorboard(self, log_dir: str, app_name: str) -> None:
-        """Write training curves into a folder that TensorBoard shows."""
-        self._curves = f"{log_dir.rstrip('/')}/{app_name}"
+        """Write training curves into a folder of this machine, or of one that workers share, that TensorBoard shows."""
+        folder = local_path(log_dir)
+        if folder is None:
+            raise PlanError(f"curves are written to files that grow, which {log_dir} cannot hold; give a local folder")
+        self._curves = f"{absolute(folder)}/{app_name}"
 
     def get_train_summary(self, tag: str = "Loss") -> list[tuple[int, float]] | None:
         """Give a curve of training, ``Loss``, ``Throughput`` or ``LearningRate``, as pairs of step and value.

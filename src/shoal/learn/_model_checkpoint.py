@@ -11,6 +11,7 @@ from shoal._optional import require
 from shoal.errors import PlanError, UrlNotFoundError
 from shoal.files import remove
 from shoal.learn._callbacks import Callback
+from shoal.learn._checkpoints import absolute
 from shoal.learn._saving import SUFFIXES, write
 
 __all__ = ["ModelCheckpoint"]
@@ -33,7 +34,7 @@ class ModelCheckpoint(Callback):
         interval: int = -1,
         keep: int | None = None,
     ) -> None:
-        self._path, self._weights_only = os.fspath(filepath), save_weights_only
+        self._path, self._weights_only = absolute(filepath), save_weights_only
         self._by_epoch, self._interval, self._keep = by_epoch, max(interval, 1), keep
         self._written: list[str] = []
         if interval < 1 and not (by_epoch and interval == -1):

@@ -42,6 +42,7 @@ class Estimator(BaseEstimator):
         backend: str | None = None,
         workers: int | None = None,
         model_dir: str | None = None,
+        keep_checkpoints: int = 3,
         restarts: int = 3,
         seed: int = 0,
     ) -> Estimator:
@@ -61,7 +62,7 @@ class Estimator(BaseEstimator):
         options = KerasOptions(_config_of(optimizer), compile_args_creator, bool(metrics), seed=seed)
         framework = KerasFramework(model, config, options)
         given = {"metrics": metrics, "workers": workers, "model_dir": model_dir, "restarts": restarts, "seed": seed}
-        return cls(framework, backend=backend_for(backend), **given)
+        return cls(framework, backend=backend_for(backend), keep_checkpoints=keep_checkpoints, **given)
 
     def fit(
         self,

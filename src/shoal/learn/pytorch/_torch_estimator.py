@@ -41,6 +41,7 @@ class Estimator(BaseEstimator):
         backend: str | None = None,
         workers: int | None = None,
         model_dir: str | None = None,
+        keep_checkpoints: int = 3,
         clip_norm: float | None = None,
         clip_value: float | None = None,
         amp: bool = False,
@@ -63,7 +64,7 @@ class Estimator(BaseEstimator):
         make = TorchAbroad.horovod if backend == "horovod" else TorchFramework
         framework: Any = make(model, optimizer, loss, scheduler_creator, config, options)
         given = {"metrics": metrics, "backend": backend, "workers": workers, "model_dir": model_dir}
-        return cls(framework, **given, restarts=restarts, seed=seed)
+        return cls(framework, **given, keep_checkpoints=keep_checkpoints, restarts=restarts, seed=seed)
 
     def get_model(self) -> torch.nn.Module:
         """Give the model with the weights that it has learnt; an instance that was given gets them itself."""
