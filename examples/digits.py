@@ -32,7 +32,7 @@ def pack(folder: Path) -> None:
         with shoal.shards.ShardWriter(folder / f"{part}-%03d.tar", maxcount=200, index=True) as writer:
             for number in chosen:
                 writer.write({"__key__": f"{number:05d}", "png": pictures[number], "cls": int(digits.target[number])})
-        print(f"packed {len(chosen):5d} pictures into {len(writer.shards)} {part} shards")
+        print(f"packed {len(chosen):5d} pictures into {len(writer.shards)} {part} shards", flush=True)
 
 
 def to_input(sample: shoal.abc.Sample) -> shoal.abc.Sample:
@@ -49,7 +49,7 @@ def keep(shelf: store.Store, shards: Path) -> store.ObjectID:
         for name in ("x", "y")
     }
     kept = shelf.put(arrays, persist=True)
-    print(f"stored {sum(array.nbytes for array in arrays.values()) / 1e6:5.1f} MB as {kept}")
+    print(f"stored {sum(array.nbytes for array in arrays.values()) / 1e6:5.1f} MB as {kept}", flush=True)
     return kept
 
 
