@@ -251,3 +251,11 @@ def test_ci_runs_the_test_command_and_nothing_else() -> None:
     commands = [line for line in lines if line and not line.startswith(("#", "set ", "cd "))]
     assert commands == ["exec make test"]
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+@pytest.mark.parametrize("name", ["shoal.data:XShards", "shoal.learn.pytorch:Estimator"])
+def test_a_name_that_needs_a_missing_library_says_what_brings_it(name: str) -> None:
+    module, _, attribute = name.partition(":")
+    program = f"import sys; sys.modules['pandas'] = None; from {module} import {attribute}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1].endswith('needs pandas, which is not installed: pip install "shoal[tables]"')

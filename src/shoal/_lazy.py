@@ -6,6 +6,9 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from shoal._optional import EXTRAS, missing_extra
+from shoal.errors import MissingExtraError
+
 __all__ = ["attach"]
 
 
@@ -23,7 +26,14 @@ def attach(package: str, homes: Mapping[str, Sequence[str]]) -> tuple[Callable[[
     def get(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module = importlib.import_module(f"{package}.{modules[name]}")
+        try:
+            module = importlib.import_module(f"{package}.{modules[name]}")
+        except MissingExtraError:
+            raise
+        except ModuleNotFoundError as error:
+            if (missing := (error.name or "").partition(".")[0]) not in EXTRAS:
+                raise
+            raise missing_extra(missing, f"{package}.{name}") from error
         return getattr(module, name) if homes[modules[name]] else module
 
     def list_names() -> list[str]:

@@ -7,7 +7,7 @@ from types import ModuleType
 
 from shoal.errors import MissingExtraError
 
-__all__ = ["EXTRAS", "is_tensor", "require", "tensor_library"]
+__all__ = ["EXTRAS", "is_tensor", "missing_extra", "require", "tensor_library"]
 
 #: top-level module -> the extra of ``shoal`` that brings it
 EXTRAS = {
@@ -71,6 +71,11 @@ def require(module: str, purpose: str) -> ModuleType:
         missing = module.partition(".")[0]
         if error.name is not None and error.name.partition(".")[0] != missing:
             raise  # the library is there, but something of its own is broken: that is its story to tell
-        extra = EXTRAS.get(missing)
-        command = f'pip install "shoal[{extra}]"' if extra else f"pip install {missing}"
-        raise MissingExtraError(f"{purpose} needs {missing}, which is not installed: {command}", name=missing) from None
+        raise missing_extra(missing, purpose) from None
+
+
+def missing_extra(library: str, purpose: str) -> MissingExtraError:
+    """Say in one sentence what brings a library that is not there."""
+    extra = EXTRAS.get(library)
+    command = f'pip install "shoal[{extra}]"' if extra else f"pip install {library}"
+    return MissingExtraError(f"{purpose} needs {library}, which is not installed: {command}", name=library)
