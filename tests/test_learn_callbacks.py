@@ -34,6 +34,7 @@ from shoal.learn import (
 from shoal.learn._progress import Meter, Pace
 from shoal.learn.metrics import Accuracy
 from shoal.learn.pytorch import Estimator, MainCallback
+from support.kills import KillAt
 from support.learn import shipped
 
 pytestmark = pytest.mark.timeout(600)
@@ -79,18 +80,6 @@ def weights(made: Estimator) -> dict[str, torch.Tensor]:
 
 def distance(one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> float:
     return max(float((one[name] - other[name]).abs().max()) for name in one)
-
-
-class KillAt(Callback):
-    """Kills one worker after a step, the first time that it comes there."""
-
-    def __init__(self, step: int, rank: int, mark: Path) -> None:
-        self._step, self._rank, self._mark = step, rank, mark
-
-    def after_step(self, step: int, loss: float) -> None:
-        if step == self._step and self.run.rank == self._rank and not self._mark.exists():
-            self._mark.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Notes(Callback):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,13 +15,14 @@ import shoal
 from shoal.learn import Callback, SeveralIteration
 from shoal.learn.pytorch import Estimator
 from support.engine import by_value
+from support.kills import KillAt
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(autouse=True)
 def _functions_of_this_file_travel_by_value() -> Iterator[None]:
-    with by_value(__name__):
+    with by_value(__name__, "support.kills"):
         yield
 
 
@@ -60,20 +59,8 @@ def distance(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> fl
 
 @pytest.fixture(scope="module")
 def undisturbed() -> dict[str, torch.Tensor]:
-    with by_value(__name__), shoal.init("local", workers=2):
+    with by_value(__name__, "support.kills"), shoal.init("local", workers=2):
         return trained(1)
-
-
-class KillAt(Callback):
-    """Kills a worker after a step, the first time that one comes there."""
-
-    def __init__(self, step: int, mark: Path) -> None:
-        self._step, self._mark = step, mark
-
-    def after_step(self, step: int, loss: float) -> None:
-        if step == self._step and self.run.rank == 1 and not self._mark.exists():
-            self._mark.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +141,7 @@ def test_weights_are_those_of_one_worker_here(
     killed = trained(
         2,
         model_dir=str(tmp_path / "model"),
-        callbacks=[KillAt(13, mark)],
+        callbacks=[KillAt(13, 1, mark)],
         checkpoint_trigger=SeveralIteration(5),
     )
     assert mark.exists()

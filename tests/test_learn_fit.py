@@ -21,13 +21,14 @@ from shoal.learn import Callback, EarlyStopping, History, SeveralIteration
 from shoal.learn.metrics import Accuracy
 from shoal.learn.pytorch import Estimator
 from support.engine import by_value
+from support.kills import KillAt
 
 pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(autouse=True)
 def _functions_of_this_file_travel_by_value() -> Iterator[None]:
-    with by_value(__name__):
+    with by_value(__name__, "support.kills"):
         yield
 
 
@@ -73,8 +74,8 @@ def undisturbed() -> tuple[dict[str, torch.Tensor], History]:
     return weights(alone), history
 
 
-class Order(Callback):
-    """Writes down the rows of each step, one file for each worker."""
+class Came(Callback):
+    """Notes that a worker was there to the end, in a file of its own."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -88,7 +89,7 @@ def test_weights_do_not_depend_on_the_number_of_workers(
     workers: int, undisturbed: tuple[dict[str, torch.Tensor], History], tmp_path: Path
 ) -> None:
     several = estimator(workers)
-    history = several.fit(digits(), epochs=3, batch_size=100, callbacks=[Order(tmp_path)])
+    history = several.fit(digits(), epochs=3, batch_size=100, callbacks=[Came(tmp_path)])
     assert distance(weights(several), undisturbed[0]) < 1e-5
     assert history.column("num_samples") == [1797] * 3
     assert history.column("batch_count") == [18] * 3
@@ -123,20 +124,6 @@ def test_a_limit_on_steps_ends_an_epoch_in_the_middle() -> None:
     assert history.column("num_samples") == [100, 60]
 
 
-class KillAt(Callback):
-    """Kills one worker after a step, the first time that it comes there."""
-
-    def __init__(self, step: int, rank: int, marks: Path) -> None:
-        self._step, self._rank, self._marks = step, rank, marks
-
-    def after_step(self, step: int, loss: float) -> None:
-        if step == self._step and self.run.rank == self._rank:
-            mark = self._marks / f"{step}-{self._rank}"
-            if not mark.exists():
-                mark.touch()
-                os.kill(os.getpid(), signal.SIGKILL)
-
-
 @pytest.mark.parametrize(
     ("step", "rank", "trigger"), [(25, 1, SeveralIteration(10)), (40, 0, "everyepoch"), (7, 1, 50)]
 )
@@ -149,7 +136,7 @@ def test_a_killed_worker_changes_nothing(
         digits(),
         epochs=3,
         batch_size=100,
-        callbacks=[KillAt(step, rank, tmp_path / "marks")],
+        callbacks=[KillAt(step, rank, tmp_path / "marks" / f"{step}-{rank}")],
         checkpoint_trigger=trigger,
     )
     assert (tmp_path / "marks" / f"{step}-{rank}").exists()
@@ -163,7 +150,8 @@ def test_a_killed_worker_changes_nothing(
 def test_twenty_kills_change_nothing(tmp_path: Path, undisturbed: tuple[dict[str, torch.Tensor], History]) -> None:
     chance = random.Random(4)
     (tmp_path / "marks").mkdir()
-    kills = [KillAt(step, chance.randrange(2), tmp_path / "marks") for step in sorted(chance.sample(range(1, 54), 20))]
+    steps = sorted(chance.sample(range(1, 54), 20))
+    kills = [KillAt(step, chance.randrange(2), tmp_path / "marks" / str(step)) for step in steps]
     killed = estimator(2, model_dir=str(tmp_path / "model"), restarts=20)
     killed.fit(digits(), epochs=3, batch_size=100, callbacks=kills, checkpoint_trigger=SeveralIteration(5))
     assert len(list((tmp_path / "marks").iterdir())) == 20
@@ -338,7 +326,7 @@ def test_random_numbers_go_on_after_a_kill_and_in_the_next_fit(tmp_path: Path) -
     x, y = digits()
     whole, killed, twice = dropping_estimator(), dropping_estimator(model_dir=str(tmp_path)), dropping_estimator()
     whole.fit((x[:400], y[:400]), epochs=2, batch_size=50)
-    kill = KillAt(11, 1, tmp_path / "marks")
+    kill = KillAt(11, 1, tmp_path / "marks" / "11-1")
     killed.fit((x[:400], y[:400]), epochs=2, batch_size=50, callbacks=[kill], checkpoint_trigger=SeveralIteration(3))
     assert (tmp_path / "marks" / "11-1").exists()
     assert distance(weights(killed), weights(whole)) < 1e-6

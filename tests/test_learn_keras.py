@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from shoal.learn import Callback, EarlyStopping, SeveralIteration
 from shoal.learn.metrics import Accuracy
 from shoal.learn.tf2 import Estimator
 from support.engine import by_value
+from support.kills import KillAt
 
 pytestmark = [
     pytest.mark.timeout(900),
@@ -31,7 +31,7 @@ Weights = list[np.ndarray[Any, Any]]
 
 @pytest.fixture(autouse=True)
 def _functions_of_this_file_travel_by_value() -> Iterator[None]:
-    with by_value(__name__):
+    with by_value(__name__, "support.kills"):
         yield
 
 
@@ -75,7 +75,7 @@ def distance(one: Weights, other: Weights) -> float:
 def undisturbed() -> tuple[Weights, Any]:
     """What one worker makes of 36 steps, with a batch that is not full at the end of each epoch."""
     alone = estimator(1)
-    with by_value(__name__):
+    with by_value(__name__, "support.kills"):
         history = alone.fit(digits(), epochs=2, batch_size=100)
     return weights(alone), history
 
@@ -156,19 +156,6 @@ def test_a_schedule_counts_steps_and_not_workers() -> None:
     assert int(made.get_model().optimizer.iterations) == 2
 
 
-class KillAt(Callback):
-    """Kills one worker after a step, the first time that it comes there."""
-
-    def __init__(self, step: int, rank: int, marks: Path) -> None:
-        self._step, self._rank, self._marks = step, rank, marks
-
-    def after_step(self, step: int, loss: float) -> None:
-        mark = self._marks / f"{step}-{self._rank}"
-        if step == self._step and self.run.rank == self._rank and not mark.exists():
-            mark.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
 class Seen(keras.callbacks.Callback):
     """Writes down what it is called with, on each worker."""
 
@@ -197,7 +184,7 @@ def test_a_killed_worker_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "seen").mkdir()
     (tmp_path / "calm").mkdir()
     found = []
-    for name, kills in (("calm", []), ("killed", [KillAt(25, 1, tmp_path)])):
+    for name, kills in (("calm", []), ("killed", [KillAt(25, 1, tmp_path / "25-1")])):
         made = estimator(2, config={"norm": True, "dropout": True}, model_dir=str(tmp_path / name))
         slower = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.5)
         seen = [Seen(tmp_path / "seen")] if kills else []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,9 +14,10 @@ import tensorflow as tf
 import shoal
 from shoal.data import XShards
 from shoal.errors import PlanError, StateError
-from shoal.learn import Callback, SeveralIteration
+from shoal.learn import SeveralIteration
 from shoal.learn.tf.estimator import Estimator
 from support.engine import by_value
+from support.kills import KillAt
 
 v1 = tf.compat.v1
 pytestmark = [pytest.mark.timeout(900), pytest.mark.slow]
@@ -26,7 +25,7 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.slow]
 
 @pytest.fixture(autouse=True)
 def _functions_of_this_file_travel_by_value() -> Iterator[None]:
-    with by_value(__name__):
+    with by_value(__name__, "support.kills"):
         yield
 
 
@@ -93,7 +92,7 @@ def distance(one: dict[str, Any], other: dict[str, Any]) -> float:
 def undisturbed() -> tuple[dict[str, Any], Any]:
     """What one worker makes of 40 steps, with a batch that is not full at the end of each epoch."""
     alone = model(workers=1)
-    with by_value(__name__):
+    with by_value(__name__, "support.kills"):
         history = alone.fit(ratings(), epochs=8, batch_size=11, validation_data=ratings())
     return weights(alone), history
 
@@ -111,24 +110,12 @@ def test_variables_do_not_depend_on_the_number_of_workers(
     assert history.column("val_loss")[-1] < history.column("val_loss")[0]
 
 
-class KillAt(Callback):
-    """Kills one worker after a step, the first time that it comes there."""
-
-    def __init__(self, step: int, mark: Path) -> None:
-        self._step, self._mark = step, mark
-
-    def after_step(self, step: int, loss: float) -> None:
-        if step == self._step and self.run.rank == 1 and not self._mark.exists():
-            self._mark.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
 def test_a_killed_worker_changes_nothing_and_checkpoints_resume(
     tmp_path: Path, undisturbed: tuple[dict[str, Any], Any]
 ) -> None:
     killed = model(workers=2, model_dir=str(tmp_path / "model"))
     data, trigger = ratings(), SeveralIteration(4)
-    killed.fit(data, epochs=8, batch_size=11, callbacks=[KillAt(18, tmp_path / "dead")], checkpoint_trigger=trigger)
+    killed.fit(data, epochs=8, batch_size=11, callbacks=[KillAt(18, 1, tmp_path / "dead")], checkpoint_trigger=trigger)
     assert (tmp_path / "dead").exists()
     assert distance(weights(killed), undisturbed[0]) < 1e-5
     losses = killed.get_train_summary("Loss")

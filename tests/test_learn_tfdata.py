@@ -10,6 +10,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,7 @@ from shoal.errors import PlanError, StateError
 from shoal.learn._data import Ask, Prepared
 from shoal.learn._job import Rows
 from shoal.learn._meeting import Join, Meeting
+from shoal.learn.keras._keras_data import keras_prepared
 from shoal.learn.tf2._tensorflow_data import inputs_of, tensorflow_prepared
 from support.engine import by_value, wait_until
 
@@ -67,7 +69,7 @@ def numbers(count: int) -> Any:
 
 
 def prepared(data: Any, workers: int, batch_size: int | None = None, **ask: Any) -> Prepared:
-    return tensorflow_prepared(data, Ask(**ask, workers=workers), config={}, batch_size=batch_size)
+    return tensorflow_prepared(data, Ask(**ask, workers=workers), batch_size)
 
 
 def copies(rows: Rows, workers: int) -> list[Rows]:
@@ -574,8 +576,9 @@ def made(config: dict[str, Any], batch_size: int) -> Any:
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_what_a_function_makes_in_each_worker_is_shared_out(workers: int) -> None:
-    rows = [tensorflow_prepared(made, Ask(workers=workers), config={"count": 23}).rows for _ in range(workers)]
-    found = read(rows, 5)
+    given = keras_prepared(made, Ask(workers=workers), config={"count": 23})
+    found = read([copy(given.rows) for _ in range(workers)], 5)
+    given.release()
     assert found.all == [*range(23)]
     assert found.steps == [5] * workers
     assert sorted(map(len, found.together)) == [3, 5, 5, 5, 5]
@@ -585,7 +588,7 @@ def test_files_of_what_a_function_makes_are_shared_out_where_workers_can_meet(tm
     files = written(tmp_path, [0] * 6, [1] * 4)
     meeting = Meeting(2)
     ask = Ask(meeting=meeting.ticket)
-    rows: list[Any] = [tensorflow_prepared(lines(files).batch(2), ask, config={}).rows for _ in range(2)]
+    rows: list[Any] = [tensorflow_prepared(lines(files).batch(2), ask).rows for _ in range(2)]
     found = read(rows)
     meeting.close()
     assert found.every == [[[0]] * 6, [[1]] * 4 + [[]] * 2]

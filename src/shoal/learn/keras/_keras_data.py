@@ -25,7 +25,7 @@ def keras_prepared(data: Any, ask: Ask, *, config: Mapping[str, Any], batch_size
     if package == "tensorflow":
         from shoal.learn.tf2._tensorflow_data import tensorflow_prepared
 
-        return tensorflow_prepared(data, ask, config=config, batch_size=batch_size)
+        return tensorflow_prepared(data, ask, batch_size)
     if inspect.isroutine(data) or isinstance(data, partial):
         meeting = None if ask.workers is None else Meeting(ask.workers)
         there = replace(ask, workers=None, meeting=None if meeting is None else meeting.ticket)

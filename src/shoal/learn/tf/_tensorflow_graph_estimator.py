@@ -8,19 +8,17 @@ from copy import copy
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from shoal._optional import require
 from shoal.errors import PlanError
 from shoal.learn._data import Ask, Prepared
 from shoal.learn._estimator import BaseEstimator
 from shoal.learn._history import History
-from shoal.learn._packed import pack, unpack
+from shoal.learn._packed import unpack
 from shoal.learn._predicting import Predictor
 from shoal.learn.keras._keras_choice import backend_for
 from shoal.learn.keras._keras_data import keras_predicted, keras_prepared
 from shoal.learn.tf._tensorflow_graph import graph_of, read, written
-from shoal.learn.tf._tensorflow_graph_framework import GraphFramework
+from shoal.learn.tf._tensorflow_graph_framework import GraphFramework, packed
 
 __all__ = ["GraphEstimator"]
 
@@ -125,16 +123,8 @@ class GraphEstimator(BaseEstimator):
 
     def _take(self) -> None:
         """Begin with what the variables are in the session."""
-        values = read(self._session, self._variables)
-        slots = set(self._framework.graph.slots)
-        parts = {
-            "model.npz": {name: value for name, value in values.items() if name not in slots},
-            "optimizer.npz": {name: value for name, value in values.items() if name in slots},
-        }
         self._framework = copy(self._framework)
-        self._framework.files = {
-            file: pack([np.asarray(value) for value in some.values()], list(some)) for file, some in parts.items()
-        }
+        self._framework.files = packed(self._framework.graph, read(self._session, self._variables))
 
     def _give(self) -> None:
         """Set the variables in the session to what was learnt."""

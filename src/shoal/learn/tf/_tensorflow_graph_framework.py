@@ -13,7 +13,7 @@ from shoal.learn._packed import pack, unpack
 from shoal.learn._ring import Ring
 from shoal.learn.tf._tensorflow_graph import Graph, read, started, written
 
-__all__ = ["GraphFramework"]
+__all__ = ["GraphFramework", "packed"]
 
 _FILES = ("model.npz", "optimizer.npz")
 
@@ -109,12 +109,8 @@ class GraphFramework(Framework):
         """Give the values of all variables; random numbers are in the session, where nobody can see them."""
         if parts == "own":
             return {}
-        values = read(self._session, self._variables)
-        slots = set(self.graph.slots)
-        found = {"model.npz": _packed({name: value for name, value in values.items() if name not in slots})}
-        if parts == "all":
-            found["optimizer.npz"] = _packed({name: value for name, value in values.items() if name in slots})
-        return found
+        found = packed(self.graph, read(self._session, self._variables))
+        return found if parts == "all" else {"model.npz": found["model.npz"]}
 
     def load(self, files: Mapping[str, bytes]) -> None:
         """Set variables to what is in files."""
@@ -173,5 +169,9 @@ class GraphFramework(Framework):
                 raise PlanError(f"{name} is None; it should not be None in training: give it to from_graph")
 
 
-def _packed(values: Mapping[str, Any]) -> bytes:
-    return pack([np.asarray(value) for value in values.values()], list(values))
+def packed(graph: Graph, values: Mapping[str, Any]) -> dict[str, bytes]:
+    """Write the values of variables into files: those of the model, and those of its optimizer."""
+    slots = set(graph.slots)
+    parts = [name for name in values if name not in slots], [name for name in values if name in slots]
+    pairs = zip(_FILES, parts, strict=True)
+    return {file: pack([np.asarray(values[name]) for name in names], names) for file, names in pairs}

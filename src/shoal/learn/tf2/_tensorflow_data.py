@@ -15,7 +15,7 @@ part of each batch; its files are shared out, too, where workers can meet.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -24,7 +24,6 @@ from typing import Any
 from shoal._optional import require
 from shoal.abc import dealt
 from shoal.errors import PlanError
-from shoal.learn._creators import CreatedRows
 from shoal.learn._data import Ask, Prepared, prepared
 from shoal.learn._job import Batches, Rows
 from shoal.learn._meeting import Guest, Join, Meeting, Ticket
@@ -42,18 +41,14 @@ _LOOKED_AT = 16  # files of which a worker makes sure that it sees them
 _SHARDING = {"file": "each worker reads some of the files", "element": "each worker has some of the elements"}
 
 
-def tensorflow_prepared(data: Any, ask: Ask, *, config: Mapping[str, Any], batch_size: int | None = None) -> Prepared:
-    """Make rows of datasets of TensorFlow, and of functions that make data; all else is for `prepared`."""
+def tensorflow_prepared(data: Any, ask: Ask, batch_size: int | None = None) -> Prepared:
+    """Make rows of datasets and tensors of TensorFlow; all else is for `prepared`."""
     if isinstance(data, tf.data.Dataset):
         if tf.executing_eagerly():
             return _of_dataset(data, ask, batch_size)
         with ThreadPoolExecutor(1) as outside:  # a graph that is being made is that of its own thread
             return outside.submit(_of_dataset, data, ask, batch_size).result()
-    if tf.is_tensor(data):
-        return prepared(data.numpy(), ask)
-    if callable(data):
-        return _created(data, ask, config)
-    return prepared(data, ask)
+    return prepared(data.numpy() if tf.is_tensor(data) else data, ask)
 
 
 def inputs_of(dataset: Any, features: Sequence[str] | None, batch_size: int) -> Iterator[list[Any]]:
@@ -223,11 +218,6 @@ def _met(rows: TensorRows, dealer: _Dealer, workers: int) -> Prepared:
         shared.close()
 
     return Prepared(rows, undo)
-
-
-def _created(function: Callable[..., Any], ask: Ask, config: Mapping[str, Any]) -> Prepared:
-    there = replace(ask, workers=None)
-    return Prepared(CreatedRows(function, config, partial(tensorflow_prepared, ask=there, config=config)))
 
 
 def _are_seen(files: Sequence[str]) -> bool:
