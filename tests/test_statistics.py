@@ -411,41 +411,42 @@ STALLED = """
 
     def wait(sample):
         if sample["n"] in (0, 140):
-            time.sleep(1.5)
+            time.sleep(2.5)
         return sample
 
+    def tell(message, category, *_):
+        assert category is StallWarning
+        print(delivered, message)
+
     warnings.simplefilter("always")
+    warnings.showwarning = tell
     dataset = numbers(200).map(wait, workers=2, mode=sys.argv[1])
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        if sys.argv[2] == "run":
-            count = sum(1 for _ in dataset.run())
-        else:
-            count = sum(len(batch["n"]) for batch in dataset.loader(8, workers=1))
-    assert count == 200
-    for each in caught:
-        assert each.category is StallWarning
-        print(each.message)
+    delivered = 0
+    for item in dataset.run() if sys.argv[2] == "run" else dataset.loader(8, workers=1):
+        delivered += 1 if sys.argv[2] == "run" else len(item["n"])
+    assert delivered == 200
 """
 
 
 @pytest.mark.parametrize("mode", ["thread", "process"])
 @pytest.mark.parametrize("way", ["run", "loader"])
 def test_a_silence_is_explained_once(monkeypatch: pytest.MonkeyPatch, mode: str, way: str) -> None:
-    monkeypatch.setenv("SHOAL_STALL", "0.6")
+    monkeypatch.setenv("SHOAL_STALL", "1.2")
     done = run_script(STALLED, arguments=[mode, way])
     assert done.returncode == 0, done.stderr
-    first, second = done.stdout.splitlines()
-    for line, shard in ((first, "memory-0"), (second, "memory-2")):
-        assert line.startswith("nothing was delivered for 0.6 s: worker ")
-        assert "of map(wait) has had " in line
-        assert f" samples of {shard}" in line
+    # A busy machine has silences of its own: only those that were made are looked for.
+    told = [line.split(" ", 1) for line in done.stdout.splitlines()]
+    assert len({delivered for delivered, _ in told}) == len(told)
+    for shard in ("memory-0", "memory-2"):
+        ours = (line for _, line in told if "of map(wait) has had" in line and f"samples of {shard}" in line)
+        line = next(ours)
+        assert line.startswith("nothing was delivered for 1.2 s: worker ")
         assert ("(process " in line) == (mode == "process")
 
 
 def test_no_silence_is_explained_if_nobody_wants_that(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOAL_STALL", "0")
-    done = run_script(STALLED.replace("1.5", "0.5"), arguments=["thread", "run"])
+    done = run_script(STALLED.replace("2.5", "0.5"), arguments=["thread", "run"])
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
