@@ -141,7 +141,8 @@ def strategy_worker() -> None:
     way = tf.distribute.MultiWorkerMirroredStrategy()
     index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
     x, y = (array[index::WORKERS] for array in digits())
-    rows = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(len(x), seed=0).batch(BATCH // WORKERS).prefetch(2)
+    # The strategy cuts each batch into a part for every worker, also where each of them has its own rows.
+    rows = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(len(x), seed=0).batch(BATCH).prefetch(2)
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     with way.scope():

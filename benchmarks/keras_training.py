@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -54,7 +55,7 @@ def _once(name: str, threads: int) -> dict[str, float]:
     began = time.monotonic()
     environment = {**os.environ, **quiet, **limits}
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=environment)
-    told: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    told: list[dict[str, Any]] = [json.loads(text) for text in re.findall(r"\{[^{}]*\}", done.stdout)]
     if not told:
         raise RuntimeError(f"{name}: {done.stderr.strip()[-2000:]}")
     rate, cpu = min(each["rate"] for each in told), sum(each["cpu"] for each in told)

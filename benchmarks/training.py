@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks import keras_training
 from benchmarks.prepare import prepare
 from benchmarks.processes import warm_up
 from benchmarks.training_contestant import BATCH, EPOCHS, SIDE
@@ -87,9 +88,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     given = parser.parse_args()
     machine = f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()}"
-    peers = ", ".join(f"{name} {version(name)}" for name in ("shoal", "torch", "ray"))
+    peers = ", ".join(f"{name} {version(name)}" for name in ("shoal", "torch", "ray", "keras", "tensorflow_cpu"))
     head = f"# Results: training\n\n`make bench-learn` on {date.today():%Y-%m-%d}: {machine}; {peers}.\n"
-    text = "\n".join([head, *measured(given.count, given.rounds)])
+    text = "\n".join([head, *measured(given.count, given.rounds), *keras_training.run(given.rounds)])
     print(text)
     Path(__file__).with_name("RESULTS-learn.md").write_text(text)
 

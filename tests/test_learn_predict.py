@@ -150,8 +150,11 @@ def test_a_stored_object_gives_another() -> None:
     x = table(5)
     found = of(Twice()).predict(connect().put({"x": x}))
     assert isinstance(found, ObjectID)
-    (part,) = XShards.from_store(found).collect()
-    assert (part["prediction"] == 2 * x).all()
+    assert (connect().get(found)["prediction"] == 2 * x).all()
+    several = of(Twice()).predict(connect().put(XShards.partition({"x": x}, 2)))
+    parts = XShards.from_store(several).collect()
+    assert (np.concatenate([part["prediction"] for part in parts]) == 2 * x).all()
+    assert [len(part["x"]) for part in parts] == [3, 2]
 
 
 def test_a_hugging_face_dataset_gets_a_column() -> None:

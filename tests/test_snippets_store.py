@@ -119,6 +119,48 @@ train(sys.argv[1])
 print('trained')
 """
 
+ESTIMATE = """
+import json
+import sys
+
+import keras
+import numpy as np
+
+import shoal
+from shoal.learn.tf2 import Estimator
+from shoal.store import connect
+
+
+def build_and_compile_cnn_model(config):
+    model = keras.Sequential([
+        keras.layers.InputLayer(shape=(28, 28)),
+        keras.layers.Reshape(target_shape=(28, 28, 1)),
+        keras.layers.Conv2D(32, 3, activation='relu'),
+        keras.layers.Flatten(),
+        keras.layers.Dense(128, activation='relu'),
+        keras.layers.Dense(10)
+    ])
+    model.compile(
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        optimizer=keras.optimizers.SGD(learning_rate=0.001),
+        metrics=['accuracy'])
+    return model
+
+
+gdf_id = sys.argv[1]
+estimator = Estimator.from_keras(model_creator=build_and_compile_cnn_model, workers=2)
+rows = shoal.from_store(gdf_id, partitions='local').shuffle('full', seed=0)
+given = {'batch_size': 128, 'feature_cols': ['x'], 'label_cols': ['y']}
+history = estimator.fit(rows, epochs=3, steps_per_epoch=70, **given)
+
+part = connect().get(gdf_id)[0]
+frame_id = connect().put(part)
+scores = estimator.evaluate(frame_id, **given)
+predictions = connect().get(estimator.predict(frame_id, feature_cols=['x']))
+right = float(np.mean([np.argmax(cell) for cell in predictions['prediction']] == part['y'].to_numpy()))
+print(json.dumps({'history': list(history), 'scores': scores, 'right': right, 'rows': len(part)}))
+"""
+
 FEATURES = """
 import io
 import sys
@@ -283,6 +325,18 @@ def test_keras_trains_on_two_machines_each_with_its_own_part(hosts: DaskHosts, g
         found = [float(number) for number in re.findall(r"accuracy: ([0-9.]+)\s*\n", text)]
         assert len(found) == 3
         assert found[-1] > max(found[0], 0.2)
+
+
+def test_an_estimator_trains_on_what_dask_has_put_and_predicts_for_stored_objects(
+    hosts: DaskHosts, gdf_id: str
+) -> None:
+    told = json.loads(ended(started(ESTIMATE, gdf_id, SHOAL_STORE=hosts.stores[0])).splitlines()[-1])
+    history = told["history"]
+    assert [(epoch["batch_count"], epoch["num_samples"]) for epoch in history] == [(70, 70 * 128)] * 3
+    assert history[-1]["train_loss"] < history[0]["train_loss"]
+    assert history[-1]["train_accuracy"] > max(history[0]["train_accuracy"], 0.2)
+    assert told["scores"]["num_samples"] == told["rows"] == 1500
+    assert told["right"] == pytest.approx(told["scores"]["val_accuracy"], abs=2e-3)
 
 
 def test_features_are_computed_once_and_read_by_two_later_programs(shared: Path, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from shoal.environments._guest import Guest
     from shoal.environments._kept import Kept
     from shoal.environments._recipe import Install, Recipe, recipe, recipe_names
+    from shoal.environments._stand_ins import StandIn, stand_in
 
 __all__ = [
     "Abroad",
@@ -29,6 +30,7 @@ __all__ = [
     "Install",
     "Kept",
     "Recipe",
+    "StandIn",
     "build",
     "built",
     "check",
@@ -36,6 +38,7 @@ __all__ = [
     "recipe",
     "recipe_names",
     "remove",
+    "stand_in",
 ]
 
 __getattr__, __dir__ = attach(
@@ -49,5 +52,6 @@ __getattr__, __dir__ = attach(
         "_guest": ("Guest",),
         "_kept": ("Kept",),
         "_recipe": ("Install", "Recipe", "recipe", "recipe_names"),
+        "_stand_ins": ("StandIn", "stand_in"),
     },
 )

@@ -11,6 +11,7 @@ import numpy as np
 
 from shoal.abc import Framework, Member
 from shoal.learn._callbacks import Callbacks, Run
+from shoal.learn._explaining import explained
 from shoal.learn._job import Batches, EvaluateJob, Measures, Rows
 from shoal.learn.metrics import Metric
 
@@ -70,7 +71,8 @@ def _evaluated(
         features, labels, real = rows.taken(batch)
         if not real:
             continue
-        predictions, loss = framework.evaluate(features, labels)
+        with explained(features, labels):
+            predictions, loss = framework.evaluate(features, labels)
         if loss is not None:
             losses, has_loss = losses + loss * real, True
         count += real

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 from uuid import uuid4
 
 import numpy as np
@@ -15,11 +15,28 @@ from shoal.abc import Block, Framework, Sample
 from shoal.data import XShards
 from shoal.errors import PlanError
 from shoal.learn._data import FOREIGN, check_columns, fields_of, package_of
+from shoal.learn._explaining import explained
 from shoal.pipeline import Dataset
 from shoal.pipeline.stages import BlockStage
 from shoal.store import ObjectID, connect
 
-__all__ = ["Predictor", "predicted"]
+__all__ = ["Predictor", "PredictsMany", "predicted"]
+
+_KINDS = (
+    "arrays, lists of arrays for several inputs, a dict with x, a frame, XShards, a Dataset, a Spark, Dask or Ray "
+    "collection, a Hugging Face dataset, or an id of the store"
+)
+
+
+@runtime_checkable
+class PredictsMany(Protocol):
+    """A framework that has several batches under way at once, and whose model stays as it is."""
+
+    number: int
+    """The same in every copy, so that a process builds it once, however often it predicts."""
+
+    def predict_many(self, batches: Iterable[Sequence[Any]]) -> Iterator[Any]:
+        """Give what `predict` gives for each batch, in order; only a few batches are taken ahead."""
 
 
 class Predictor:
@@ -32,7 +49,8 @@ class Predictor:
             raise PlanError(f"batch_size={batch_size}; batch_size should be greater than 0")
         self._framework, self.batch_size = framework, batch_size
         self.features, self._outputs = features, outputs
-        self._number = uuid4().int  # the same in every copy, so that a process has the model once
+        # The same in every copy, so that a process has the model once.
+        self._number = framework.number if isinstance(framework, PredictsMany) else uuid4().int
 
     def shard(self, shard: Any) -> Any:
         """Predict for a shard, and give it with its predictions: a dict with another key, a frame with more columns."""
@@ -51,36 +69,43 @@ class Predictor:
 
     def samples(self, samples: Sequence[Sample]) -> list[Sample]:
         """Predict for some samples, in batches, and give each with its predictions."""
+        names = self.features or ("x",)
+        batches = [samples[at : at + self.batch_size] for at in range(0, len(samples), self.batch_size)]
+        inputs = ([_stacked([_input(each, name) for each in some], name) for name in names] for some in batches)
         made: list[Sample] = []
-        for at in range(0, len(samples), self.batch_size):
-            some = samples[at : at + self.batch_size]
-            names = self.features or ("x",)
-            found = self._named(self._once([_stacked([_input(each, name) for each in some], name) for name in names]))
+        for some, outputs in zip(batches, self._each(inputs), strict=True):
+            found = self._named(outputs)
             rows = ({name: _row(values, row) for name, values in found.items()} for row in range(len(some)))
             made += ({**sample, **row} for sample, row in zip(some, rows, strict=True))
         return made
 
     def columns(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Predict for columns, and give the predictions as columns."""
-        made = self._named(self._once([_input(batch, name) for name in self.features or ("x",)]))
+        (found,) = self._each([[_input(batch, name) for name in self.features or ("x",)]])
+        made = self._named(found)
         return {name: _cells(values) for name, values in made.items()}
 
     def joined(self, batches: Iterable[Sequence[Any]]) -> Any:
         """Predict for the inputs of batches, and put what comes of them together."""
-        found = _joined([self._once(inputs) for inputs in batches])
+        found = _joined(list(self._each(batches)))
         return found if self._outputs is None else self._named(found)
 
     def _whole(self, arrays: Sequence[Any]) -> Any:
         """Predict batch by batch, and put the parts together."""
         starts = range(0, max(len(arrays[0]), 1), self.batch_size)
-        return _joined([self._once([array[at : at + self.batch_size] for array in arrays]) for at in starts])
+        return _joined(list(self._each([array[at : at + self.batch_size] for array in arrays] for at in starts)))
 
-    def _once(self, inputs: Sequence[Any]) -> Any:
-        """Predict for one batch; what is no array is for the model to understand."""
+    def _each(self, batches: Iterable[Sequence[Any]]) -> Iterator[Any]:
+        """Predict for the inputs of batches, one batch after the other or several at once."""
+        model, ready = self._model(), map(self._ready, batches)
+        return model.predict_many(ready) if isinstance(model, PredictsMany) else (_once(model, each) for each in ready)
+
+    def _ready(self, inputs: Sequence[Any]) -> list[Any]:
+        """Give inputs as the framework takes them; what is no array is for the model to understand."""
         names = [str(number) for number in range(len(inputs))]
         arrays = [_of_list(each) if isinstance(each, list) else each for each in inputs]
         batch = registry.load("format", self._framework.format)(dict(zip(names, arrays, strict=True)))
-        return self._model().predict([batch[name] for name in names])
+        return [batch[name] for name in names]
 
     def _named(self, found: Any) -> dict[str, Any]:
         """Name the outputs of a model: ``prediction``, or as the user wants them."""
@@ -123,7 +148,8 @@ def predicted(data: Any, predictor: Predictor) -> Any:
     if isinstance(data, XShards):
         return data.transform_shard(predictor.shard)
     if isinstance(data, ObjectID):
-        return connect().put(XShards.from_store(data).transform_shard(predictor.shard))
+        store, made = connect(), XShards.from_store(data).transform_shard(predictor.shard)
+        return store.put(made if store.get_meta(data).isglobal else made.first())
     package = package_of(data)
     if package in FOREIGN:
         if package in ("pyspark", "ray"):
@@ -133,7 +159,14 @@ def predicted(data: Any, predictor: Predictor) -> Any:
         return _mapped(data, predictor)
     if hasattr(data, "iloc") or isinstance(data, Mapping):
         return predictor.shard(data)
+    if not isinstance(data, list | tuple) and not hasattr(data, "__array__"):
+        raise PlanError(f"there is no way to predict for a {type(data).__name__}; data may be {_KINDS}")
     return predictor.array(data)
+
+
+def _once(model: Framework, inputs: Sequence[Any]) -> Any:
+    with explained(inputs):
+        return model.predict(inputs)
 
 
 def _exported(shards: XShards, package: str) -> Any:

@@ -17,6 +17,7 @@ from shoal.learn import _random as random_numbers
 from shoal.learn._callbacks import Callbacks, Run
 from shoal.learn._checkpoints import Checkpoint
 from shoal.learn._evaluating import joined, validated
+from shoal.learn._explaining import explained
 from shoal.learn._history import History
 from shoal.learn._job import FitJob
 from shoal.learn._progress import EpochEnd, Pace
@@ -129,7 +130,8 @@ class _Fit:
         self._callbacks.before_step(self._step + 1)
         weight = rows * self._member.size / max(everybody, 1)
         last = (self._sums.batches + 1) % self._job.accumulate == 0
-        loss = self._framework.train(features, labels, weight / self._job.accumulate, last)
+        with explained(features, labels):
+            loss = self._framework.train(features, labels, weight / self._job.accumulate, last)
         self._sums.loss += loss * rows
         self._sums.rows += rows
         self._sums.batches += 1
