@@ -108,6 +108,28 @@ def test_frames_of_spark_in_and_out(tmp_path: Path) -> None:
             made.predict(one)
 
 
+def test_frames_of_dask_in_and_out() -> None:
+    import dask.dataframe as dd
+    import pandas as pd
+
+    user, item, label = ratings()
+    table = pd.DataFrame({"user": user, "item": item, "label": label})
+    with shoal.init("dask", workers=2):
+        frame = dd.from_pandas(table, npartitions=3)
+        made = Estimator2.from_keras(model_creator=two_inputs, workers=2)
+        history = made.fit(frame, epochs=3, batch_size=16, feature_cols=["user", "item"], label_cols=["label"])
+        assert history.column("num_samples") == [48] * 3
+        assert history.column("train_loss")[-1] < history.column("train_loss")[0]
+        found = made.predict(frame, feature_cols=["user", "item"])
+        assert type(found) is type(frame)
+        told = shoal.engines.current().client.compute(found).result()  # type: ignore[attr-defined]
+    assert list(told.columns) == ["user", "item", "label", "prediction"]
+    assert np.array_equal(told["user"], user)
+    inputs = [each.reshape(-1, 1) for each in (user, item)]
+    expected = made.get_model().predict(inputs, verbose=0)
+    assert np.allclose(np.stack([*told["prediction"]]), expected, atol=1e-5)
+
+
 def test_shards_of_all_sizes(local: None) -> None:
     user, item, label = ratings(60)
     shards = XShards.partition({"x": (user, item), "y": label}, num_shards=5).transform_shard(repeated)
