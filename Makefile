@@ -56,7 +56,7 @@ check: .venv/all.done
 	$(PYTEST) -m "not slow"
 
 test: .venv/all.done
-	$(BIN)/shoal env create vineyard mxnet horovod
+	$(BIN)/shoal env create vineyard mxnet bigdl horovod
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

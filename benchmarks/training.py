@@ -13,11 +13,12 @@ import time
 from collections.abc import Iterator
 from datetime import date
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import keras_training
+from benchmarks import keras_training, openvino_predicting
 from benchmarks.prepare import prepare
 from benchmarks.processes import warm_up
 from benchmarks.training_contestant import BATCH, EPOCHS, SIDE
@@ -88,9 +89,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     given = parser.parse_args()
     machine = f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()}"
-    peers = ", ".join(f"{name} {version(name)}" for name in ("shoal", "torch", "ray", "keras", "tensorflow_cpu"))
+    peers = ", ".join(
+        f"{name} {version(name)}" for name in ("shoal", "torch", "ray", "keras", "tensorflow_cpu", "openvino")
+    )
     head = f"# Results: training\n\n`make bench-learn` on {date.today():%Y-%m-%d}: {machine}; {peers}.\n"
-    text = "\n".join([head, *measured(given.count, given.rounds), *keras_training.run(given.rounds)])
+    parts = measured(given.count, given.rounds), keras_training.run(given.rounds), openvino_predicting.run(given.rounds)
+    text = "\n".join([head, *chain(*parts)])
     print(text)
     Path(__file__).with_name("RESULTS-learn.md").write_text(text)
 

@@ -86,3 +86,59 @@ class TestGraph(FrameworkTests):
                 restarts=0,
                 **options,
             )
+
+
+def mxnet_model(config: dict[str, Any]) -> Any:
+    import mxnet as mx
+
+    mx.random.seed(0)
+    net = mx.gluon.nn.Dense(1, in_units=4)
+    net.initialize(mx.init.Xavier())
+    return net
+
+
+def mxnet_loss(config: dict[str, Any]) -> Any:
+    return lambda found, wanted: (found - wanted) ** 2
+
+
+class TestMXNet(FrameworkTests):
+    def estimator(self, **options: Any) -> BaseEstimator:
+        from shoal.learn.mxnet import Estimator, create_config
+
+        config = create_config(optimizer_params={"learning_rate": 0.1})
+        made = {"model_creator": mxnet_model, "loss_creator": mxnet_loss, "num_workers": 2, "restarts": 0}
+        return Estimator.from_mxnet(config=config, **made, **options)
+
+
+@pytest.fixture(scope="class")
+def bigdl_session(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let the tests of a class share a Java process."""
+    from shoal.learn.bigdl import Session
+
+    with Session(cores=2) as session:
+        request.cls.session = session
+        yield
+
+
+@pytest.mark.usefixtures("bigdl_session")
+class TestBigDL(FrameworkTests):
+    session: Any
+
+    def estimator(self, **options: Any) -> BaseEstimator:
+        from shoal.learn.bigdl import Estimator
+        from shoal.learn.bigdl.nn.criterion import MSECriterion
+        from shoal.learn.bigdl.nn.layer import Linear
+        from shoal.learn.bigdl.optim.optimizer import SGD
+
+        made = {"model": Linear(4, 1), "loss": MSECriterion(), "optimizer": SGD(learningrate=0.1)}
+        return Estimator.from_bigdl(**made, session=self.session, **options)
+
+
+class TestOpenVINO(FrameworkTests):
+    trains = False
+
+    def estimator(self, **options: Any) -> BaseEstimator:
+        from shoal.learn.openvino import Estimator
+
+        assert options.keys() <= {"model_dir"}
+        return Estimator.from_torch(torch_model({}), example_input=torch.zeros(1, 4))

@@ -77,3 +77,11 @@ def test_it_is_no_more_than_a_name_here() -> None:
     assert not hasattr(name, "__array__")
     with pytest.raises(TypeError):
         iter(name)
+
+
+def test_no_class_is_derived_from_it() -> None:
+    gluon = stand_in("mxnet.gluon")
+    with pytest.raises(PlanError, match="define it inside the function that is sent there"):
+
+        class Net(gluon.Block):  # type: ignore[name-defined,misc]
+            pass

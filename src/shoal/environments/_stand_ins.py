@@ -61,6 +61,9 @@ class StandIn:
             place = story.add(owner.__with[1], self.__with[1], arguments, options)
         return StandIn(f"{self.__text}(...)", operator.getitem, (story, place), story=story)
 
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
+        raise PlanError(f"a class cannot be derived from {self!r}; define it inside the function that is sent there")
+
     def __repr__(self) -> str:
         return f"<{self.__text}, which is made where it is sent>"
 

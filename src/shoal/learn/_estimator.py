@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy, deepcopy
 from functools import partial
 from typing import Any
@@ -287,8 +287,12 @@ class BaseEstimator:
         """Let all workers do something, and give what they return."""
         engine, size = self._engine(), self._size()
         with engine.gang(function, size, resources=self._resources(), restarts=self._restarts) as gang:
-            shown(watched(gang, size, hang) if hang < math.inf else gang.reports(), progress)
+            shown(self._heard(watched(gang, size, hang) if hang < math.inf else gang.reports()), progress)
             return gang.results()
+
+    def _heard(self, reports: Iterable[tuple[int, Any]]) -> Iterable[tuple[int, Any]]:
+        """Hear what workers tell, each with its rank, and pass it on."""
+        return reports
 
     def _resources(self) -> Resources:
         return Resources(modules=self._framework.modules)

@@ -1,0 +1,1 @@
+"""What BigDL makes of rows."""

@@ -1,0 +1,1 @@
+"""Models of BigDL in the manner of Keras."""

@@ -1,0 +1,1 @@
+"""Layers, losses and first weights of BigDL."""
