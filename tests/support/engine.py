@@ -152,8 +152,9 @@ def run_script(
 ) -> subprocess.CompletedProcess[str]:
     """Run a program that has the helpers of tests; with ``interrupt`` it gets Ctrl-C once it has printed a line."""
     paths = os.pathsep.join([str(TESTS), str(Path(shoal.__file__).parents[1])])
+    hears = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's jobs do not
     process = subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(text), *arguments],
+        [sys.executable, "-W", "error", "-c", hears + textwrap.dedent(text), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": paths},
