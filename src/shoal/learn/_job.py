@@ -11,7 +11,7 @@ from shoal.abc import Framework
 from shoal.learn._checkpoints import Checkpoints
 from shoal.learn._triggers import Trigger
 
-__all__ = ["Batches", "EvaluateJob", "FitJob", "Measures", "Rows"]
+__all__ = ["Batches", "EvaluateJob", "FitJob", "Measures", "Rows", "Sums"]
 
 
 class Batches(Protocol):
@@ -109,3 +109,14 @@ class EvaluateJob:
     metrics: Sequence[Any] = ()
     steps: int | None = None
     callbacks: Sequence[Any] = ()
+
+
+@dataclass(slots=True)
+class Sums:
+    """What was added up in an epoch so far, by one worker."""
+
+    loss: float = 0.0
+    rows: int = 0
+    batches: int = 0
+    last: float = 0.0
+    """The loss of the last step."""

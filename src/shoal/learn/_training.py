@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from shoal.abc import Member
@@ -19,7 +19,7 @@ from shoal.learn._checkpoints import Checkpoint
 from shoal.learn._evaluating import joined, validated
 from shoal.learn._explaining import explained
 from shoal.learn._history import History
-from shoal.learn._job import FitJob
+from shoal.learn._job import FitJob, Sums
 from shoal.learn._progress import EpochEnd, Pace
 from shoal.learn._watch import beating
 
@@ -36,16 +36,6 @@ def fit(member: Member, job: FitJob) -> dict[str, Any]:
     return done if member.rank == 0 else {"own": done["own"]}
 
 
-@dataclass(slots=True)
-class _Sums:
-    """What was added up in an epoch so far, on this worker."""
-
-    loss: float = 0.0
-    rows: int = 0
-    batches: int = 0
-    last: float = 0.0
-
-
 class _Fit:
     """A training under way."""
 
@@ -56,7 +46,7 @@ class _Fit:
         self._loader = job.rows.loader(job.batch_size, member.rank, member.size, job.framework.format, **options)
         self._loader.epoch = job.first_epoch
         self._epoch, self._step = job.first_epoch, job.first_step
-        self._history, self._sums = History(), _Sums()
+        self._history, self._sums = History(), Sums()
         self._reported, self._due = 0.0, False
         random_numbers.seeded(job.seed, member.rank)
         if len(job.own) == member.size:
@@ -111,7 +101,7 @@ class _Fit:
         if self._member.rank == 0:
             self._member.report(EpochEnd(stats))
         self._history.append({**stats, **self._of_each(stats)})
-        self._sums = _Sums()
+        self._sums = Sums()
         self._run.stopped = self._framework.total([float(self._run.stopped)])[0] > 0
         self._keep(epoch_ended=True)
 
@@ -228,12 +218,12 @@ class _Fit:
         self._epoch, self._step = self._run.epoch, self._run.step = found.info["epoch"], found.step
         self._run.stopped = ours and found.info.get("stopped", False)
         self._history = History(found.info["history"])
-        sums = [_Sums(**each) for each in found.info["sums"]]
+        sums = [Sums(**each) for each in found.info["sums"]]
         self._sums.batches = sums[0].batches
         if len(sums) == self._member.size:
             self._sums = sums[self._member.rank]
         elif self._member.rank == 0:  # whoever counted them, they are counted once
-            self._sums = _Sums(
+            self._sums = Sums(
                 sum(each.loss for each in sums), sum(each.rows for each in sums), sums[0].batches, sums[0].last
             )
 

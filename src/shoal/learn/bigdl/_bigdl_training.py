@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from hashlib import sha256
 from typing import Any
 
@@ -12,22 +12,12 @@ from shoal.learn._callbacks import Callbacks, Run
 from shoal.learn._checkpoints import Checkpoint
 from shoal.learn._evaluating import validated
 from shoal.learn._history import History
-from shoal.learn._job import FitJob
+from shoal.learn._job import FitJob, Sums
 from shoal.learn._progress import EpochEnd, Pace
 from shoal.learn._triggers import EveryEpoch, Trigger
 from shoal.learn.bigdl._bigdl_framework import BigDLFramework
 
 __all__ = ["BigDLTraining"]
-
-
-@dataclass(slots=True)
-class _Sums:
-    """What was added up in an epoch so far."""
-
-    loss: float = 0.0
-    rows: int = 0
-    batches: int = 0
-    last: float = 0.0
 
 
 class BigDLTraining:
@@ -38,7 +28,7 @@ class BigDLTraining:
         self._job, self._framework, self._rows, self._shuffle = job, job.framework, rows, shuffle
         self._validating = validating or EveryEpoch()
         self.epoch, self.step = job.first_epoch, job.first_step
-        self.history, self._sums, self._found = History(), _Sums(), dict[str, Any]()
+        self.history, self._sums, self._found = History(), Sums(), dict[str, Any]()
         self._run = Run(0, 1, 0, job.framework)
         self._run.epoch, self._run.step = self.epoch, self.step
         self._run.validates = job.validation is not None
@@ -75,7 +65,7 @@ class BigDLTraining:
         self._callbacks.after_epoch(self.epoch, stats)
         yield 0, EpochEnd(stats)
         self.history.append(stats)
-        self._sums, self._found = _Sums(), {}
+        self._sums, self._found = Sums(), {}
         self._keep(epoch_ended=True)
 
     def _order(self) -> int | None:
@@ -157,5 +147,5 @@ class BigDLTraining:
         self._framework.load({name: data for name, data in files.items() if "/" not in name})
         self._callbacks.take(found.info.get("callbacks", {}), files)
         self.epoch, self.step = self._run.epoch, self._run.step = found.info["epoch"], found.step
-        self.history, self._sums = History(found.info["history"]), _Sums(**found.info["sums"])
+        self.history, self._sums = History(found.info["history"]), Sums(**found.info["sums"])
         self._found = dict(found.info["found"])
