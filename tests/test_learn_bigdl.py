@@ -87,6 +87,11 @@ def linear(session: Session | None, **options: Any) -> Estimator:
     return Estimator.from_bigdl(**{**given, "metrics": [MAE()], "session": session, **options})
 
 
+def alike(one: Any, other: Any) -> bool:
+    """Tell whether predictions are the same; how Java's memory lies may change the last bit."""
+    return np.shape(one) == np.shape(other) and np.allclose(one, other, rtol=0, atol=1e-6)
+
+
 def weights(made: Estimator) -> Any:
     return np.concatenate([each.ravel() for each in made.get_model().get_weights()])
 
@@ -232,7 +237,7 @@ def test_what_was_saved_is_what_is_loaded(session: Session, tmp_path: Path) -> N
     other = linear(session, seed=5)
     assert not np.array_equal(other.predict(x), first)
     other.load(path)
-    assert np.array_equal(other.predict(x), first)
+    assert alike(other.predict(x), first)
     for each in (made, other):
         assert each.fit((x, y), 2, batch_size=8, shuffle=False).column("epoch") == [3, 4]
     assert np.array_equal(weights(made), weights(other)), "momentum and counts were in the file"
@@ -308,7 +313,7 @@ def test_a_checkpoint_after_each_epoch_is_the_model_as_it_was(session: Session, 
     other = linear(session, seed=9)
     other.load(tmp_path, is_checkpoint=True)
     assert np.array_equal(weights(other), weights(made))
-    assert np.array_equal(other.predict(x), made.predict(x))
+    assert alike(other.predict(x), made.predict(x))
     assert made.latest_checkpoint() is not None
 
 
@@ -400,7 +405,7 @@ def test_rows_are_cut_into_several_inputs(session: Session) -> None:
     several.fit(parts, 1, batch_size=8, feature_cols=columns)
     assert np.stack(several.predict(parts, feature_cols=columns)["prediction"]).shape == (40, 1)
     apart = several.predict([x[:, :1], x, np.hstack([x, x])])
-    assert np.array_equal(apart, np.stack(several.predict(parts, feature_cols=columns)["prediction"]))
+    assert alike(apart, np.stack(several.predict(parts, feature_cols=columns)["prediction"]))
     with pytest.raises(PlanError, match=r"sizes \[\[1\], \[2\], \[2, 2\]\] have 7 numbers, and a row has 2"):
         several.predict(x)
 
@@ -415,7 +420,7 @@ def test_columns_are_joined_unless_they_are_cut(session: Session) -> None:
     same.fit((x, y), 2, batch_size=8)
     assert np.array_equal(weights(made), weights(same))
     predicted = made.predict(frame, feature_cols=["a", "b"])
-    assert np.array_equal(np.stack(predicted["prediction"]), same.predict(x))
+    assert alike(np.stack(predicted["prediction"]), same.predict(x))
     targets = linear(
         session,
         model=Sequential().add(ConcatTable().add(Linear(2, 1)).add(Linear(2, 1))),
@@ -443,7 +448,7 @@ def test_preprocessing_of_bigdl_itself(session: Session, features: Any, labels: 
     made.fit((x, y), 1, batch_size=8)
     plain = linear(session)
     plain.fit((x, y), 1, batch_size=8)
-    assert np.array_equal(made.predict(x), plain.predict(x))
+    assert alike(made.predict(x), plain.predict(x))
 
 
 def test_a_number_is_a_tensor(session: Session) -> None:
@@ -461,15 +466,15 @@ def test_shards_stay_shards_and_predict_the_same(session: Session) -> None:
     assert isinstance(found, XShards)
     assert [len(each["prediction"]) for each in found.collect()] == [14, 13, 13]
     together = np.concatenate([each["prediction"] for each in found.collect()])
-    assert np.array_equal(together, made.predict(x))
+    assert alike(together, made.predict(x))
     frames = XShards.from_shards(
         [pd.DataFrame({"features": list(x[n : n + 20]), "label": list(y[n : n + 20])}) for n in (0, 20)]
     )
     assert made.evaluate(frames)["num_samples"] == 40
-    assert np.array_equal(np.concatenate([np.stack(each["prediction"]) for each in made.predict(frames)]), together)
+    assert alike(np.concatenate([np.stack(each["prediction"]) for each in made.predict(frames)]), together)
     dataset = shoal.from_arrays({"x": x, "y": y})
     assert made.evaluate(dataset)["MAE"] == pytest.approx(made.evaluate((x, y))["MAE"], abs=1e-6)
-    assert np.array_equal([sample["prediction"] for sample in made.predict(dataset)], together)
+    assert alike([sample["prediction"] for sample in made.predict(dataset)], together)
 
 
 def test_a_frame_of_the_users_own_spark(session: Session, tmp_path: Path) -> None:
@@ -495,7 +500,7 @@ def test_a_frame_of_the_users_own_spark(session: Session, tmp_path: Path) -> Non
     assert np.mean([np.subtract(row["prediction"], row["label"]) ** 2 for row in found]) < before / 2
     shards = XShards.from_shards([{"x": np.array([row["features"] for row in found], np.float32)}])
     [same] = est.predict(shards).collect()
-    assert np.array_equal(np.array([row["prediction"] for row in found], np.float32), same["prediction"])
+    assert alike(np.array([row["prediction"] for row in found], np.float32), same["prediction"])
 
 
 def test_a_model_moves_to_torch(session: Session) -> None:
