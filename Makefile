@@ -15,6 +15,8 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 PYTEST := $(BIN)/python -m pytest
 # Files of tests are shared out to two processes: most wait for something half of the time.
 BOTH := --numprocesses 2 --dist loadfile
+# OpenVINO keeps threads of its own in whoever has imported it, and other tests fork; so these have processes of their own.
+APART := tests/test_learn_openvino.py tests/test_learn_conformance.py src/shoal/learn/openvino
 INPUTS := constraints.txt pyproject.toml Makefile
 
 # The peers live in an environment of their own, outside the tree: it is large, and named after what is in it.
@@ -60,7 +62,8 @@ test: .venv/all.done
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(PYTEST) $(BOTH)
+	$(PYTEST) $(BOTH) $(APART:%=--ignore=%)
+	$(PYTEST) $(BOTH) $(APART)
 
 soak: .venv/all.done
 	SHOAL_TEST_PROFILE=soak $(PYTEST) -m soak --timeout 0

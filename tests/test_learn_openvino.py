@@ -574,3 +574,14 @@ def test_a_model_goes_to_where_the_data_is(cluster: str, tmp_path: Path) -> None
         assert np.stack(rows["prediction"].tolist()).tolist() == x.reshape(18, 3, 2).sum(axis=2).tolist()
     shards = estimator.predict(XShards.partition({"x": x}, 4), batch_size=4).collect()
     assert np.concatenate([part["prediction"] for part in shards]).tolist() == x.reshape(18, 3, 2).sum(axis=2).tolist()
+
+
+def test_nobody_is_told_that_it_is_used() -> None:
+    program = """
+import sys
+from shoal.learn.openvino import Estimator
+from openvino.tools.ovc import telemetry_utils
+print(telemetry_utils.tm.__name__, "openvino_telemetry" in sys.modules)
+"""
+    done = run_script(program)
+    assert done.stdout.split() == ["openvino.tools.ovc.telemetry_stub", "False"], done.stderr

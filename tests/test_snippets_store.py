@@ -336,7 +336,7 @@ def test_an_estimator_trains_on_what_dask_has_put_and_predicts_for_stored_object
     assert history[-1]["train_loss"] < history[0]["train_loss"]
     assert history[-1]["train_accuracy"] > max(history[0]["train_accuracy"], 0.2)
     assert told["scores"]["num_samples"] == told["rows"] == 1500
-    assert told["right"] == pytest.approx(told["scores"]["val_accuracy"], abs=2e-3)
+    assert told["right"] == pytest.approx(told["scores"]["accuracy"], abs=2e-3)
 
 
 def test_features_are_computed_once_and_read_by_two_later_programs(shared: Path, tmp_path: Path) -> None:

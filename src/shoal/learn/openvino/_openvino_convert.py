@@ -9,13 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from typing import Any
 
-from shoal._optional import require
 from shoal.errors import PlanError
+from shoal.learn.openvino._openvino_library import ov
 from shoal.learn.openvino._openvino_rows import is_free
 
 __all__ = ["of_keras", "of_torch"]
-
-ov: Any = require("openvino", "shoal.learn.openvino")
 
 
 def of_torch(module: Any, example: Any, shapes: Any = None) -> Any:

@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shoal._optional import require
 from shoal.errors import PlanError, StateError, UrlNotFoundError
 from shoal.files import exists, is_file, local_path, open_read, open_write
+from shoal.learn.openvino._openvino_library import ov
 
 __all__ = ["files_of", "model_of", "packed", "written"]
 
-ov: Any = require("openvino", "shoal.learn.openvino")
 
 _GRAPH, _WEIGHTS = "model.xml", "model.bin"
 

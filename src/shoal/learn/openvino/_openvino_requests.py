@@ -9,13 +9,11 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from shoal._optional import require
 from shoal.errors import PlanError
+from shoal.learn.openvino._openvino_library import ov
 from shoal.learn.openvino._openvino_options import OpenVINOOptions, allotted
 
 __all__ = ["Requests"]
-
-ov: Any = require("openvino", "shoal.learn.openvino")
 
 
 class Requests:

@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from shoal._optional import require
 from shoal.errors import PlanError
 from shoal.learn.openvino._inputs import Input
+from shoal.learn.openvino._openvino_library import ov
 
 __all__ = ["Rowwise", "is_free", "named", "rowwise"]
-
-ov: Any = require("openvino", "shoal.learn.openvino")
 
 
 @dataclass(frozen=True, slots=True)
