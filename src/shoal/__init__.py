@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from shoal._lazy import attach
 
 if TYPE_CHECKING:
-    from shoal import abc, data, errors, files, image, settings, shards, webdataset
+    from shoal import abc, data, errors, feed, files, image, settings, shards, view, webdataset
     from shoal.data.huggingface import export_parquet, from_huggingface
     from shoal.engines import engine, init, shutdown
     from shoal.pipeline import Dataset, Ledger, Loader, mix
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         read_tar,
         read_tfrecord,
     )
+    from shoal.view import show
 
 __version__ = "0.1.0"
 
@@ -42,6 +43,7 @@ __all__ = [
     "engine",
     "errors",
     "export_parquet",
+    "feed",
     "files",
     "from_arrays",
     "from_dask",
@@ -60,7 +62,9 @@ __all__ = [
     "read_tfrecord",
     "settings",
     "shards",
+    "show",
     "shutdown",
+    "view",
     "webdataset",
 ]
 
@@ -71,6 +75,7 @@ __getattr__, __dir__ = attach(
         "data.huggingface": ("export_parquet", "from_huggingface"),
         "engines": ("engine", "init", "shutdown"),
         "errors": (),
+        "feed": (),
         "files": (),
         "image": (),
         "pipeline": ("Dataset", "Ledger", "Loader", "mix"),
@@ -90,6 +95,8 @@ __getattr__, __dir__ = attach(
         "settings": (),
         "shards": (),
         "abc": (),
+        "view": (),
+        "view._notebook": ("show",),
         "webdataset": (),
     },
 )

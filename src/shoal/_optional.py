@@ -9,7 +9,7 @@ from shoal.errors import MissingExtraError
 
 __all__ = ["EXTRAS", "is_tensor", "missing_extra", "require", "tensor_library"]
 
-#: top-level module -> the extra of ``shoal`` that brings it
+#: module -> the extra of ``shoal`` that brings it
 EXTRAS = {
     "aiohttp": "http",
     "av": "video",
@@ -21,7 +21,9 @@ EXTRAS = {
     "google_crc32c": "tfrecord",
     "huggingface_hub": "huggingface",
     "jax": "jax",
+    "moto": "testing",
     "msgpack": "msgpack",
+    "nvidia.dali": "dali",
     "openvino": "openvino",
     "pandas": "tables",
     "pyarrow": "tables",
@@ -31,8 +33,11 @@ EXTRAS = {
     "safetensors": "safetensors",
     "scipy": "audio",
     "soundfile": "audio",
+    "starlette": "view",
     "tensorflow": "tensorflow",
     "torch": "torch",
+    "uvicorn": "view",
+    "zmq": "tensorcom",
 }
 
 
@@ -68,8 +73,9 @@ def require(module: str, purpose: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        missing = module.partition(".")[0]
-        if error.name is not None and error.name.partition(".")[0] != missing:
+        top = module.partition(".")[0]
+        missing = module if module in EXTRAS else top  # other packages may have the same top
+        if error.name is not None and error.name.partition(".")[0] != top:
             raise  # the library is there, but something of its own is broken: that is its story to tell
         raise missing_extra(missing, purpose) from None
 

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-__all__ = ["Door", "connected", "exactly", "knows", "new_secret"]
+__all__ = ["Door", "Entrance", "connected", "exactly", "knows", "new_secret"]
 
 _SECRET = 32  # bytes
 _PATIENCE = 20.0  # seconds for somebody to answer, and to say the secret
@@ -57,14 +57,11 @@ def exactly(end: socket.socket, size: int) -> bytearray:
     return data
 
 
-class Door:
+class Entrance:
     """Where others connect; a thread attends to each who knows the secret."""
 
-    def __init__(self, host: str, guests: int, attend: Callable[[socket.socket], None]) -> None:
-        self.token = new_secret()
-        self._attend = attend
-        self._listener = socket.create_server((host, 0), backlog=guests)
-        self.address: tuple[str, int] = self._listener.getsockname()[:2]
+    def __init__(self, listener: socket.socket, secret: bytes, attend: Callable[[socket.socket], None]) -> None:
+        self.token, self._listener, self._attend = secret, listener, attend
         threading.Thread(target=self._welcome, name="shoal-door", daemon=True).start()
 
     def close(self) -> None:
@@ -84,3 +81,12 @@ class Door:
     def _admit(self, end: socket.socket) -> None:
         if knows(end, self.token):
             self._attend(end)
+
+
+class Door(Entrance):
+    """An entrance for other hosts, too, with a secret of its own."""
+
+    def __init__(self, host: str, guests: int, attend: Callable[[socket.socket], None]) -> None:
+        listener = socket.create_server((host, 0), backlog=guests)
+        self.address: tuple[str, int] = listener.getsockname()[:2]
+        super().__init__(listener, new_secret(), attend)

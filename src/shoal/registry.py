@@ -41,6 +41,15 @@ _ENTRIES = {
     "group": {
         "torch": "shoal.pipeline.groups._torch:torch_group",
     },
+    "join": {
+        "jax": "shoal.pipeline._jax:join",
+        "tensorflow": "shoal.pipeline._tensorflow:join",
+        "torch": "shoal.pipeline._torch:join",
+    },
+    "look": {
+        "plan": "shoal.view._notebook:plan_html",
+        "samples": "shoal.view:show",
+    },
     "session": {
         "engine": "shoal.engines:current",
         "split": "shoal.engines:split",

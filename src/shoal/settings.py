@@ -75,7 +75,11 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """Which of several cooperating processes this is, as launchers such as torchrun tell it."""
+    """Which of several cooperating processes this is, as launchers such as torchrun tell it.
+
+    >>> Process(rank=3, world_size=8).world_size
+    8
+    """
 
     rank: int | None = None
     world_size: int | None = None
@@ -178,7 +182,11 @@ def set_environment(variables: Mapping[str, str]) -> None:
 
 
 def variable(name: str, environ: Mapping[str, str] | None = None) -> str | None:
-    """Read one variable that a user names himself, such as ``WDS_DATA`` for ``${DATA}`` in a WebDataset URL."""
+    """Read one variable that a user names himself, such as ``WDS_DATA`` for ``${DATA}`` in a WebDataset URL.
+
+    >>> variable("WDS_DATA", {"WDS_DATA": "/data"})
+    '/data'
+    """
     return (os.environ if environ is None else environ).get(name)
 
 

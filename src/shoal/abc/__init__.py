@@ -1,5 +1,6 @@
 """The contracts between the rooms: an abstract class for a duty, a protocol for a favour."""
 
+from shoal.abc.device import Device
 from shoal.abc.engine import Engine, EngineInfo, Handle, SupportsFlow, SupportsNative, WorkerInfo
 from shoal.abc.framework import Framework
 from shoal.abc.gang import Gang, Member, Resources, dealt
@@ -24,6 +25,7 @@ __all__ = [
     "Batch",
     "Block",
     "Columns",
+    "Device",
     "Engine",
     "EngineInfo",
     "Framework",

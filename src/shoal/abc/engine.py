@@ -14,7 +14,13 @@ __all__ = ["Engine", "EngineInfo", "Handle", "SupportsFlow", "SupportsNative", "
 
 
 class Handle(ABC):
-    """Shards that an engine holds, in their order; it lets go of them when nobody refers to this any more."""
+    """Shards that an engine holds, in their order; it lets go of them when nobody refers to this any more.
+
+    >>> from shoal.engines import current
+    >>> handle = current().scatter(["a", "b", "c"])
+    >>> isinstance(handle, Handle), len(handle)
+    (True, 3)
+    """
 
     @abstractmethod
     def __len__(self) -> int:
@@ -23,7 +29,11 @@ class Handle(ABC):
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """Somebody who does tasks, as his engine knows him."""
+    """Somebody who does tasks, as his engine knows him.
+
+    >>> WorkerInfo("worker-1", "10.0.0.2", cpus=8)
+    WorkerInfo(name='worker-1', host='10.0.0.2', cpus=8)
+    """
 
     name: str
     host: str
@@ -57,6 +67,15 @@ class Engine(ABC):
 
     A function may be called again for the same shard when its worker died, so it must give the same result then. What
     it raises is raised by whoever gathers the shard. A shard that a function gets is its own: it may change it.
+
+    >>> from shoal.engines import current
+    >>> engine = current()
+    >>> squares = engine.map(lambda number: number**2, engine.scatter([1, 2, 3]))
+    >>> list(engine.gather(squares))
+    [1, 4, 9]
+    >>> halves = engine.exchange(lambda number: [number // 10, number % 10], engine.scatter([12, 34]), 2)
+    >>> list(engine.gather(halves))
+    [[1, 3], [2, 4]]
     """
 
     @abstractmethod
@@ -116,7 +135,12 @@ class Engine(ABC):
 
 @runtime_checkable
 class SupportsNative(Protocol):
-    """An engine that has collections of its own kind."""
+    """An engine that has collections of its own kind.
+
+    >>> from shoal.engines import current
+    >>> isinstance(current(), SupportsNative)  # Ray, Spark and Dask have collections, this process has none
+    False
+    """
 
     def adopt(self, native: Any) -> Handle:
         """Make shards of the partitions of a collection, where they lie: frames, arrays or lists."""
@@ -129,7 +153,12 @@ class SupportsNative(Protocol):
 
 @runtime_checkable
 class SupportsFlow(Protocol):
-    """An engine that can run steps by itself, from the first item to the last, if their order does not matter."""
+    """An engine that can run steps by itself, from the first item to the last, if their order does not matter.
+
+    >>> from shoal.engines import current
+    >>> isinstance(current(), SupportsFlow)  # the local engine keeps order without a price; Ray has Ray Data for it
+    False
+    """
 
     def flow(self, items: Sequence[Any], steps: Sequence[Step]) -> Iterator[Any]:
         """Take items through steps, in any order; the first step makes any number of parcels of an item."""

@@ -15,6 +15,9 @@ class Framework(ABC):
     """A model with its loss and optimizer, in one of several workers who train it together.
 
     It is made where the user is, and sent to the workers before anything is built.
+
+    >>> sorted(Framework.__abstractmethods__)
+    ['build', 'dump', 'end_epoch', 'evaluate', 'join', 'leave', 'load', 'predict', 'total', 'train']
     """
 
     format: ClassVar[str]

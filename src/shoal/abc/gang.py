@@ -14,7 +14,11 @@ __all__ = ["Gang", "Member", "Resources", "dealt"]
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What each worker is to have."""
+    """What each worker is to have.
+
+    >>> Resources(cpus=2, gpus=1)
+    Resources(cpus=2, gpus=1, modules=())
+    """
 
     cpus: float = 1.0
     gpus: float = 0.0
@@ -27,6 +31,13 @@ class Member(ABC):
 
     When several members fail, the first failure is raised. One whose error makes others fail while it still puts things
     away says when it happened, with an attribute ``raised_at`` of the exception (`time.time`).
+
+    >>> from shoal.engines import current
+    >>> def meet(member):
+    ...     return member.rank, member.all_gather(member.rank * 10)
+    >>> with current().gang(meet, 2) as gang:
+    ...     gang.results()
+    [(0, [0, 10]), (1, [0, 10])]
     """
 
     rank: int
@@ -49,7 +60,13 @@ class Member(ABC):
 
 
 class Gang(ABC):
-    """Members at work. As a context, it ends with the block."""
+    """Members at work. As a context, it ends with the block.
+
+    >>> from shoal.engines import current
+    >>> with current().gang(lambda member: member.report("here"), 1) as gang:
+    ...     list(gang.reports())
+    [(0, 'here')]
+    """
 
     @abstractmethod
     def results(self) -> list[Any]:

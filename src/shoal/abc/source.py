@@ -40,7 +40,15 @@ Columns: TypeAlias = "dict[str, list[Any] | NDArray[Any]]"
 
 
 class Listable(Protocol):
-    """Values that become a list when somebody looks at them: it must be quick, and cannot fail."""
+    """Values that become a list when somebody looks at them: it must be quick, and cannot fail.
+
+    >>> class Numbers:
+    ...     nbytes = 24
+    ...     def tolist(self): return [1, 2, 3]
+    >>> numbers: Listable = Numbers()
+    >>> numbers.tolist()
+    [1, 2, 3]
+    """
 
     @property
     def nbytes(self) -> int:
@@ -59,6 +67,9 @@ class Shard:
     """A lazy piece of a source: samples ``start``, ``start + step``, ... below ``stop`` of what ``url`` names.
 
     A step above 1 shares out a stream whose length nobody knows and in which nobody can seek.
+
+    >>> Shard("a.tar", start=10, stop=20)
+    Shard(url='a.tar', start=10, stop=20, step=1)
     """
 
     url: str
@@ -92,7 +103,12 @@ class Shard:
 
 
 class Picks(NamedTuple):
-    """Samples of several shards of a source, each by the number of its shard and its place in it."""
+    """Samples of several shards of a source, each by the number of its shard and its place in it.
+
+    >>> picks = Picks([Shard("a"), Shard("b")], np.array([1, 0]), np.array([7, 3]))
+    >>> [(picks.shards[number].url, int(offset)) for number, offset in zip(picks.numbers, picks.offsets)]
+    [('b', 7), ('a', 3)]
+    """
 
     shards: Sequence[Shard]
     """All shards of the source."""
@@ -120,6 +136,12 @@ class Block:
     """Some samples in their order; what crosses queues, processes and hosts.
 
     Fields that no stage has decoded are bytes, or read-only views into a mapped shard.
+
+    >>> block = Block([{"__key__": "a", "x": 1}, {"__key__": "b", "x": 2}], [Shard("numbers.tar")])
+    >>> block.origin("b")
+    'numbers.tar'
+    >>> block.pick([1], [{"__key__": "b", "x": 4}]).rows
+    [1]
     """
 
     samples: list[Sample]
@@ -156,7 +178,17 @@ class Block:
 
 
 class Source(ABC):
-    """A list of shards and a way to open one."""
+    """A list of shards and a way to open one.
+
+    >>> class Countdown(Source):
+    ...     def shards(self):
+    ...         return [Shard("countdown")]
+    ...     def open(self, shard, start=0):
+    ...         yield Block([{"__key__": str(number), "n": number} for number in (3, 2, 1)[start:]])
+    >>> from shoal import Dataset
+    >>> [sample["n"] for sample in Dataset(Countdown())]
+    [3, 2, 1]
+    """
 
     @abstractmethod
     def shards(self) -> Sequence[Shard]:
@@ -192,7 +224,15 @@ class Source(ABC):
 
 @runtime_checkable
 class SupportsRandomAccess(Protocol):
-    """A source that knows how long a shard is and can pick samples out of it."""
+    """A source that knows how long a shard is and can pick samples out of it.
+
+    >>> from shoal.sources import ArraySource
+    >>> source = ArraySource({"x": np.arange(5)})
+    >>> isinstance(source, SupportsRandomAccess)
+    True
+    >>> [int(sample["x"]) for sample in source.take(source.shards()[0], [4, 0])]
+    [4, 0]
+    """
 
     def length(self, shard: Shard) -> int:
         """Count the samples of a shard."""
@@ -205,7 +245,15 @@ class SupportsRandomAccess(Protocol):
 
 @runtime_checkable
 class SupportsColumns(Protocol):
-    """A source that can read many samples of a shard at once as columns."""
+    """A source that can read many samples of a shard at once as columns.
+
+    >>> from shoal.sources import ArraySource
+    >>> source = ArraySource({"x": np.arange(5)})
+    >>> isinstance(source, SupportsColumns)
+    True
+    >>> source.take_columns(source.shards()[0], np.array([4, 0]))["x"].tolist()
+    [4, 0]
+    """
 
     def take_columns(self, shard: Shard, indices: NDArray[np.int64]) -> Columns | None:
         """Read the samples at these positions, in this order, as what a batch of them has.
@@ -217,7 +265,12 @@ class SupportsColumns(Protocol):
 
 @runtime_checkable
 class SupportsBatches(Protocol):
-    """A source that can read samples of several shards at once as batches of columns."""
+    """A source that can read samples of several shards at once as batches of columns.
+
+    >>> from shoal.sources import ArraySource, ParquetSource
+    >>> issubclass(ParquetSource, SupportsBatches), issubclass(ArraySource, SupportsBatches)
+    (True, False)
+    """
 
     def take_batches(self, picks: Picks, sizes: NDArray[np.int64]) -> list[Batch] | None:
         """Read samples as batches of so many; None as above."""
@@ -226,7 +279,15 @@ class SupportsBatches(Protocol):
 
 @runtime_checkable
 class SupportsSplit(Protocol):
-    """A source that can cut a shard into smaller ones."""
+    """A source that can cut a shard into smaller ones.
+
+    >>> from shoal.sources import ArraySource
+    >>> source = ArraySource({"x": np.arange(5)})
+    >>> isinstance(source, SupportsSplit)
+    True
+    >>> [source.length(part) for part in source.split(source.shards()[0], 2)]
+    [2, 3]
+    """
 
     def split(self, shard: Shard, parts: int) -> list[Shard]:
         """Cut a shard into ``parts`` disjoint shards that together hold all its samples."""

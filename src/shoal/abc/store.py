@@ -14,7 +14,17 @@ __all__ = ["ObjectStore"]
 
 
 class ObjectStore(ABC):
-    """Keeps objects: in shared memory of this host, on another one, or in a store of another make."""
+    """Keeps objects: in shared memory of this host, on another one, or in a store of another make.
+
+    >>> import tempfile
+    >>> from shoal import store
+    >>> shelf = store.connect(tempfile.mkdtemp())
+    >>> isinstance(shelf, ObjectStore)
+    True
+    >>> _ = shelf.put({"x": [1, 2]}, name="pair", persist=True)
+    >>> shelf.get("pair")
+    {'x': [1, 2]}
+    """
 
     @abstractmethod
     def put(self, value: Any, *, persist: bool = False, name: str | None = None, **options: Any) -> Any:

@@ -20,7 +20,14 @@ Workers: TypeAlias = "int | tuple[int, int] | str"
 
 
 class PoolOptions(TypedDict, total=False):
-    """What can be said of who does a stage; see `Pool`."""
+    """What can be said of who does a stage; see `Pool`.
+
+    >>> import shoal
+    >>> options: PoolOptions = {"workers": (1, 4), "mode": "thread"}
+    >>> dataset = shoal.from_arrays({"x": range(3)}).map(lambda sample: {"x": -sample["x"]}, **options)
+    >>> [int(sample["x"]) for sample in dataset]
+    [0, -1, -2]
+    """
 
     workers: Workers
     mode: str
@@ -76,7 +83,14 @@ class Pool:
 
 
 class Parcel(Protocol):
-    """What travels through a stream: some samples, with an address for messages."""
+    """What travels through a stream: some samples, with an address for messages.
+
+    >>> class Letter:
+    ...     nbytes, address = 100, "letters.tar"
+    >>> parcel: Parcel = Letter()
+    >>> parcel.address
+    'letters.tar'
+    """
 
     @property
     def nbytes(self) -> int:
@@ -89,7 +103,11 @@ class Parcel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing to do with each parcel, and who does it."""
+    """One thing to do with each parcel, and who does it.
+
+    >>> Step("double", lambda parcel: parcel, Pool(2)).name
+    'double'
+    """
 
     name: str
     work: Callable[[Any], Any]
@@ -97,11 +115,17 @@ class Step:
     rescue: Callable[[Callable[[Any], Any], Any, Exception], Any] | None = None
     """Called with the work, a parcel and the error when worker processes died of it, more than once; gives what is
     to go on, or raises."""
+    room: int | None = None
+    """Parcels that its workers may have in hand or leave waiting for those of the next step; None for any number."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolReading:
-    """How the workers of a step are doing, since the stream began."""
+    """How the workers of a step are doing, since the stream began.
+
+    >>> PoolReading("decode", "thread", workers=2, waiting=3, done=40, busy=1.5).waiting
+    3
+    """
 
     name: str
     mode: str
@@ -117,7 +141,18 @@ class PoolReading:
 
 
 class Stream(ABC, Generic[In, Out]):
-    """Work that goes in as parcels and comes out in the same order, some of it being done meanwhile."""
+    """Work that goes in as parcels and comes out in the same order, some of it being done meanwhile.
+
+    >>> from shoal.engines import current
+    >>> class Word(str):
+    ...     nbytes, address = 10, "a text"
+    >>> stream = current().stream([Step("shout", lambda word: Word(word.upper()), Pool(1))], memory=2**20)
+    >>> stream.put(Word("first")), stream.put(Word("second"))
+    (None, None)
+    >>> str(stream.get()), str(stream.get())
+    ('FIRST', 'SECOND')
+    >>> stream.close()
+    """
 
     capacity: int
     """Parcels that may be under way at most; more would only wait."""

@@ -55,7 +55,15 @@ def open_text(path: Path) -> list[str]:
 
 
 def open_image(path: Path) -> Image.Image:
-    """Read a picture as a PIL image, in the mode that the file has."""
+    """Read a picture as a PIL image, in the mode that the file has.
+
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> name = f"{tempfile.mkdtemp()}/red.png"
+    >>> Image.new("RGB", (4, 3), "red").save(name)
+    >>> open_image(name).size
+    (4, 3)
+    """
     image: Image.Image = _decoded("image", _bytes(path), path, DecodeOptions(images="pilraw"))
     return image
 
@@ -81,43 +89,96 @@ def load_numpy(path: Path, *, trust: bool = False) -> Any:
 
 
 def exists(path: Path) -> bool:
-    """Tell whether there is a file or a folder of this name; in a store of objects, whether something lies under it."""
+    """Tell whether there is a file or a folder of this name; in a store of objects, whether something lies under it.
+
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> exists(folder), exists(f"{folder}/a.txt")
+    (True, False)
+    """
     return files.exists(path)
 
 
 def is_file(path: Path) -> bool:
-    """Tell whether there is a file of this name."""
+    """Tell whether there is a file of this name.
+
+    >>> import tempfile
+    >>> is_file(tempfile.mkdtemp())
+    False
+    """
     return files.is_file(path)
 
 
 def listdir(path: Path) -> list[str]:
-    """List the names in a folder, sorted."""
+    """List the names in a folder, sorted.
+
+    >>> _ = write_text("memory://listed/b.txt", "b"), write_text("memory://listed/a.txt", "a")
+    >>> listdir("memory://listed")
+    ['a.txt', 'b.txt']
+    """
     return files.list_folder(path)
 
 
 def makedirs(path: Path) -> None:
-    """Make a folder, and those it is in. Stores of objects have none, and need none."""
+    """Make a folder, and those it is in. Stores of objects have none, and need none.
+
+    >>> import tempfile
+    >>> folder = f"{tempfile.mkdtemp()}/a/b"
+    >>> makedirs(folder)
+    >>> exists(folder)
+    True
+    """
     files.make_folder(path)
 
 
 def rmdir(path: Path, *, recursive: bool = False) -> None:
-    """Remove a folder that is empty, or with ``recursive`` all that is in it."""
+    """Remove a folder that is empty, or with ``recursive`` all that is in it.
+
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> _ = write_text(f"{folder}/a.txt", "a")
+    >>> rmdir(folder, recursive=True)
+    >>> exists(folder)
+    False
+    """
     files.remove_folder(path, recursive=recursive)
 
 
 def write_text(path: Path, text: str) -> int:
-    """Write a text in UTF-8, all or nothing, over what was there; tell how many bytes that were."""
+    """Write a text in UTF-8, all or nothing, over what was there; tell how many bytes that were.
+
+    >>> write_text("memory://written/a.txt", "für")
+    4
+    >>> open_text("memory://written/a.txt")
+    ['für']
+    """
     with files.open_write(path) as target:
         return target.write(text.encode())
 
 
 def put_local_file_to_remote(local_path: Path, remote_path: Path, *, overwrite: bool = False) -> None:
-    """Copy a file from here to a store. What is there already stays, unless ``overwrite`` is set."""
+    """Copy a file from here to a store. What is there already stays, unless ``overwrite`` is set.
+
+    >>> import tempfile
+    >>> name = f"{tempfile.mkdtemp()}/here.txt"
+    >>> _ = write_text(name, "text")
+    >>> put_local_file_to_remote(name, "memory://sent/there.txt")
+    >>> open_text("memory://sent/there.txt")
+    ['text']
+    """
     _copied(local_path, remote_path, overwrite)
 
 
 def get_remote_file_to_local(remote_path: Path, local_path: Path, *, overwrite: bool = False) -> None:
-    """Copy a file from a store to here. What is here already stays, unless ``overwrite`` is set."""
+    """Copy a file from a store to here. What is here already stays, unless ``overwrite`` is set.
+
+    >>> import tempfile
+    >>> name = f"{tempfile.mkdtemp()}/here.txt"
+    >>> _ = write_text("memory://fetched/there.txt", "text")
+    >>> get_remote_file_to_local("memory://fetched/there.txt", name)
+    >>> open_text(name)
+    ['text']
+    """
     _copied(remote_path, local_path, overwrite)
 
 

@@ -38,7 +38,14 @@ def read_csv(file_path: Any, *, part_size: int | str = _PART, **options: Any) ->
 
 
 def read_json(file_path: Any, *, part_size: int | str = _PART, **options: Any) -> XShards:
-    """Read JSON files; those with a record in each line (``lines=True``, ``.jsonl``) can be cut. See `read_csv`."""
+    r"""Read JSON files; those with a record in each line (``lines=True``, ``.jsonl``) can be cut. See `read_csv`.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "a.jsonl")
+    >>> _ = path.write_text('{"x": 1}\n{"x": 2}\n')
+    >>> read_json(path).to_pandas()["x"].tolist()
+    [1, 2]
+    """
     require("pandas", "reading tables")
     from shoal.data._json import JsonForm
     from shoal.data._reading import read_tables
@@ -52,6 +59,12 @@ def read_parquet(
     """Read Parquet files, only some columns if they are named; a shard is some row groups. See `read_csv`.
 
     Options are those of `pyarrow.Table.to_pandas`.
+
+    >>> import pandas, tempfile
+    >>> path = f"{tempfile.mkdtemp()}/a.parquet"
+    >>> pandas.DataFrame({"x": [1, 2], "y": [3, 4]}).to_parquet(path)
+    >>> list(read_parquet(path, columns=["y"]).to_pandas().columns)
+    ['y']
     """
     require("pyarrow", "reading Parquet")
     require("pandas", "reading tables")

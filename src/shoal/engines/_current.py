@@ -93,7 +93,13 @@ def init(
 
 
 def shutdown() -> None:
-    """End the engine that was chosen, and what it holds; those that follow are run by this process again."""
+    """End the engine that was chosen, and what it holds; those that follow are run by this process again.
+
+    >>> session = init(workers=1)
+    >>> shutdown()
+    >>> current().describe().name  # this process again
+    'local'
+    """
     with _CHOICE.lock:
         sessions = [*([] if _CHOICE.session is None else [_CHOICE.session]), *_CHOICE.beside.values()]
         _CHOICE.session = None
@@ -103,7 +109,12 @@ def shutdown() -> None:
 
 
 def current() -> Engine:
-    """Give the engine that runs things now; the local one is started if none was chosen."""
+    """Give the engine that runs things now; the local one is started if none was chosen.
+
+    >>> engine = current()
+    >>> list(engine.gather(engine.map(len, engine.scatter(["a", "bc"]))))
+    [1, 2]
+    """
     with _CHOICE.lock:
         if _CHOICE.session is None:
             init().chosen = False
@@ -112,7 +123,12 @@ def current() -> Engine:
 
 
 def native(name: str) -> Engine:
-    """Give the engine of that name, to work with collections of its own kind: the chosen one, or one beside it."""
+    """Give the engine of that name, to work with collections of its own kind: the chosen one, or one beside it.
+
+    >>> with init("local", workers=1) as session:
+    ...     native("local") is session.engine
+    True
+    """
     with _CHOICE.lock:
         if _CHOICE.session is not None and _CHOICE.session.name == name:
             return _CHOICE.session.engine

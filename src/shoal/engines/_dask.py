@@ -19,7 +19,7 @@ from shoal import settings
 from shoal.abc import EngineInfo, Handle, Resources, WorkerInfo
 from shoal.engines._checks import check_gang, checked, named
 from shoal.engines._cluster import ClusterEngine
-from shoal.engines._dask_squad import DaskSquad
+from shoal.engines._dask_squad import DaskSquad, Taken
 from shoal.engines._exchange import cut, groups_of, regrouped
 from shoal.engines._gang import Squad
 from shoal.engines._message import pack
@@ -64,6 +64,7 @@ class DaskEngine(ClusterEngine):
         self, address: str | None = None, *, workers: int | None = None, memory: int | None = None, **options: Any
     ) -> None:
         self._cluster: Any = None
+        self._taken = Taken()
         found = _current_client() if address is None else None
         if found is None and address is None:
             self._cluster = _own_cluster(workers or settings.processors(), memory, options)
@@ -157,7 +158,7 @@ class DaskEngine(ClusterEngine):
 
     def _squad(self, size: int, resources: Resources, shards: Handle | None) -> Squad:
         futures = [] if shards is None else checked(DaskHandle, [shards])[0].futures
-        squad = DaskSquad(self.client, resources, futures)
+        squad = DaskSquad(self.client, resources, futures, self._taken)
         own = 0 if self._cluster is None else len(self._cluster.worker_spec)  # one that died is there again soon
         have = len(squad.workers()) if resources.gpus or resources.cpus > 1 else max(len(squad.workers()), own)
         check_gang(size, Resources(1), Resources(have), unit="workers")

@@ -13,25 +13,36 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
+from uuid import uuid4
 
 from shoal.abc import Resources, dealt
 from shoal.engines._gang import Squad
 from shoal.engines._member import Call, serve
 from shoal.errors import ShoalError
 
-__all__ = ["DaskSquad"]
+__all__ = ["DaskSquad", "Taken"]
 
 #: Seconds for members to notice that they are not needed any more.
 _PATIENCE = 5.0
 #: Seconds for a worker that died to be there again.
 _RETURN = 60.0
+#: How the keys of members begin.
+_MEMBER = "shoal-member-"
+
+
+class Taken:
+    """Workers on which members of this program's gangs are, or are about to be."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.places: set[str] = set()
 
 
 class DaskSquad(Squad):
     """Members on workers that have the resources, one on each."""
 
-    def __init__(self, client: Any, resources: Resources, futures: Sequence[Any]) -> None:
-        self._client, self._resources, self._futures = client, resources, futures
+    def __init__(self, client: Any, resources: Resources, futures: Sequence[Any], taken: Taken) -> None:
+        self._client, self._resources, self._futures, self._taken = client, resources, futures, taken
         self._places: list[str] = []
         self._tasks: list[Any] = []
 
@@ -47,18 +58,34 @@ class DaskSquad(Squad):
     def start(self, call: Call) -> None:
         """Start a task on each of so many workers."""
         late = time.monotonic() + _RETURN
-        while len(places := self.workers()) < call.size:
+        while not self._took(call.size):
             if time.monotonic() > late:
-                raise ShoalError(f"{call.name}: the cluster has {len(places)} workers, and not {call.size} as before")
+                text = f"{len(self._free())} workers are free, and {call.size} are needed"
+                raise ShoalError(f"{call.name}: {text}; others have members of gangs, or have not come back")
             time.sleep(0.1)
-        self._places = places[: call.size]
         sent = self._client.submit(_itself, call, pure=False)
         for rank, mine in enumerate(dealt(len(self._futures), call.size)):
             shards = [self._futures[number] for number in mine]
             place = {"workers": [self._places[rank]], "allow_other_workers": False}
             if self._resources.gpus:
                 place["resources"] = {"GPU": self._resources.gpus}
-            self._tasks.append(self._client.submit(_serve, sent, rank, shards, pure=False, **place))
+            key = f"{_MEMBER}{uuid4()}"
+            self._tasks.append(self._client.submit(_serve, sent, rank, shards, key=key, **place))
+
+    def _took(self, count: int) -> bool:
+        """Take so many workers, if they are free."""
+        with self._taken.lock:
+            free = self._free()
+            if len(free) < count:
+                return False
+            self._places = free[:count]
+            self._taken.places |= set(self._places)
+        return True
+
+    def _free(self) -> list[str]:
+        """List the workers on which no member of another gang is: it could not begin before that one ends."""
+        theirs = [place for place, keys in self._client.processing().items() if any(map(_is_member, keys))]
+        return [place for place in self.workers() if place not in {*theirs, *self._taken.places}]
 
     def missing(self) -> str | None:
         """Tell of a task that failed."""
@@ -74,6 +101,8 @@ class DaskSquad(Squad):
         self._tasks.clear()
         if busy:
             self._client.restart_workers(busy, raise_for_error=False)
+        with self._taken.lock:
+            self._taken.places -= set(self._places)
 
     def _busy(self) -> list[str]:
         mine = {task.key for task in self._tasks}
@@ -87,6 +116,10 @@ class _Ended(BaseException):
 def _serve(call: Call, rank: int, messages: list[Any]) -> None:
     with suppress(_Ended):
         serve(call, rank, messages, partial(_interrupt, threading.get_ident()))
+
+
+def _is_member(key: Any) -> bool:
+    return str(key).startswith(_MEMBER)
 
 
 def _interrupt(thread: int) -> None:

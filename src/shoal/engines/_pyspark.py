@@ -50,7 +50,7 @@ class SparkEngine(ClusterEngine):
             active = _built(address, workers or settings.processors(), memory, options)
         self.session = active
         self.context: SparkContext = active.sparkContext
-        self.ahead = 2 * max(self.context.defaultParallelism, 1)  # a fetch is a job
+        self.ahead = 8 * max(self.context.defaultParallelism, 1)  # a fetch is a job, which takes a while to begin
         if self.started_here and address is None:
             self.context.pythonExec = sys.executable  # by itself Spark takes the first python3 that it finds
 

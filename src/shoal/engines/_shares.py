@@ -36,7 +36,16 @@ _PATIENCE = 1.0
 
 
 def split(dataset: Dataset, n: int, *, equal: bool = True, part: int = PART, **options: Any) -> list[Share]:
-    """Make an iterator for each of ``n`` consumers, who get ``part`` samples at once; see `Dataset.split`."""
+    """Make an iterator for each of ``n`` consumers, who get ``part`` samples at once; see `Dataset.split`.
+
+    >>> import shoal
+    >>> one, two = split(shoal.from_arrays({"x": range(8)}), 2, part=2)
+    >>> import concurrent.futures
+    >>> with concurrent.futures.ThreadPoolExecutor(2) as threads:  # consumers are other processes, most of the time
+    ...     [[int(row["x"]) for row in rows] for rows in threads.map(list, (one, two))]
+    [[0, 1, 4, 5], [2, 3, 6, 7]]
+    >>> one.close()
+    """
     if n < 1:
         raise PlanError(f"split({n}); at least one consumer is needed")
     server = _Server(dataset.loader(n * part, rank=0, world_size=1, **options), n, equal, part)
@@ -47,6 +56,12 @@ class Share:
     """The share of one consumer. It can be pickled, and read in another process, once an epoch.
 
     An epoch begins when all consumers have asked for it.
+
+    >>> import shoal
+    >>> (share,) = split(shoal.from_arrays({"x": range(4)}), 1)
+    >>> [batch["x"].tolist() for batch in share.iter_batches(3)]
+    [[0, 1, 2], [3]]
+    >>> share.close()
     """
 
     def __init__(

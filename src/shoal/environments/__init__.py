@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from shoal.environments._environment import Environment, find
     from shoal.environments._folders import Built, built, remove
     from shoal.environments._guest import Guest
+    from shoal.environments._inside.codec import Decoder, Encoder, Malformed, Unsendable
     from shoal.environments._kept import Kept
     from shoal.environments._recipe import Install, Recipe, recipe, recipe_names
     from shoal.environments._stand_ins import StandIn, stand_in
@@ -25,12 +26,16 @@ if TYPE_CHECKING:
 __all__ = [
     "Abroad",
     "Built",
+    "Decoder",
+    "Encoder",
     "Environment",
     "Guest",
     "Install",
     "Kept",
+    "Malformed",
     "Recipe",
     "StandIn",
+    "Unsendable",
     "build",
     "built",
     "check",
@@ -50,6 +55,7 @@ __getattr__, __dir__ = attach(
         "_environment": ("Environment", "find"),
         "_folders": ("Built", "built", "remove"),
         "_guest": ("Guest",),
+        "_inside.codec": ("Decoder", "Encoder", "Malformed", "Unsendable"),
         "_kept": ("Kept",),
         "_recipe": ("Install", "Recipe", "recipe", "recipe_names"),
         "_stand_ins": ("StandIn", "stand_in"),

@@ -46,6 +46,11 @@ def build(
     """Build the environment of a recipe, unless it is there, and give it.
 
     Two who build the same wait for each other. What was killed in the middle is begun anew.
+
+    >>> build("no-such-recipe")
+    Traceback (most recent call last):
+        ...
+    shoal.errors.WorkerEnvironmentError: ...
     """
     made = made if isinstance(made, Recipe) else recipe(made)
     tell = progress or (lambda what, line: None)

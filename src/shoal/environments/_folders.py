@@ -28,7 +28,12 @@ _RECORD = "shoal-environment.json"
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """An environment that was built here, or that somebody is building."""
+    """An environment that was built here, or that somebody is building.
+
+    >>> made = Built("tiny", Path("/somewhere/tiny-py311-0123"), "building")
+    >>> made.python, made.version
+    ('/somewhere/tiny-py311-0123/bin/python', '')
+    """
 
     name: str
     folder: Path
@@ -87,6 +92,9 @@ def remove(name: str | None, *, outdated: bool = False) -> list[Path]:
     """Remove all environments of a name, or only those for which Shoal has another recipe by now; give their folders.
 
     Without a name those of all names are meant.
+
+    >>> remove("never-built")
+    []
     """
     removed = []
     for each in [each for each in built(name) if each.is_outdated or not outdated]:

@@ -13,7 +13,15 @@ __all__ = ["Kept"]
 
 
 class Kept:
-    """An object that stays with a guest; it can be an argument of calls, and its methods can be called."""
+    """An object that stays with a guest; it can be an argument of calls, and its methods can be called.
+
+    >>> import sys
+    >>> from shoal.environments import Guest
+    >>> with Guest(sys.executable) as guest:
+    ...     counts = guest.keep("collections:Counter", "banana")
+    ...     counts.call("most_common", 1)
+    [('a', 3)]
+    """
 
     def __init__(self, guest: Guest, number: int, kind: str, released: deque[int]) -> None:
         self.guest, self.number = guest, number

@@ -35,7 +35,11 @@ _mapping = partial(field, default_factory=dict, hash=False)
 
 @dataclass(frozen=True, slots=True)
 class Install:
-    """One call of pip."""
+    """One call of pip.
+
+    >>> Install(("numpy==1.23.5",), options=("--no-deps",)).requirements
+    ('numpy==1.23.5',)
+    """
 
     requirements: tuple[str, ...]
     options: tuple[str, ...] = ()
@@ -124,7 +128,7 @@ def recipe_names() -> list[str]:
     """Name the recipes that come with Shoal.
 
     >>> recipe_names()
-    ['bigdl', 'horovod', 'mxnet', 'vineyard']
+    ['bigdl', 'horovod', 'mxnet', 'tensorcom', 'vineyard']
     """
     return sorted(path.stem for path in _HOME.glob("*.toml"))
 

@@ -34,7 +34,12 @@ def stand_in(module: str) -> StandIn:
 
 
 class StandIn:
-    """A module, a name in it, or an object that is made with them, of another environment."""
+    """A module, a name in it, or an object that is made with them, of another environment.
+
+    >>> fractions = stand_in("fractions")
+    >>> fractions.Fraction(1, 3)
+    <fractions.Fraction(...), which is made where it is sent>
+    """
 
     __slots__ = ("__owner", "__story", "__text", "__way", "__with")
 

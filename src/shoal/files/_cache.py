@@ -45,7 +45,18 @@ class CacheStatistics:
 
 
 class CachedFile:
-    """A shard on the local disk, at ``path``, that stays there until it is closed."""
+    """A shard on the local disk, at ``path``, that stays there until it is closed.
+
+    >>> import tempfile, pathlib, fsspec
+    >>> fsspec.filesystem("memory").pipe_file("/doc/b.tar", b"abc")
+    >>> cache = ShardCache(tempfile.mkdtemp(), max_bytes=1000)
+    >>> shard = cache.open("memory://doc/b.tar")
+    >>> cache.statistics().in_use
+    1
+    >>> shard.close()
+    >>> cache.statistics().in_use
+    0
+    """
 
     def __init__(self, path: str, file: int) -> None:
         self.path = path

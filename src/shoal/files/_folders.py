@@ -66,7 +66,14 @@ def list_folder(url: _Url) -> list[str]:
 
 
 def make_folder(url: _Url) -> None:
-    """Make a folder, and those it is in; one that is there already is left as it is."""
+    """Make a folder, and those it is in; one that is there already is left as it is.
+
+    >>> import tempfile
+    >>> folder = f"{tempfile.mkdtemp()}/a/b"
+    >>> make_folder(folder)
+    >>> exists(folder)
+    True
+    """
     url = os.fspath(url)
     path = local_path(url)
     if path is None:
@@ -77,7 +84,15 @@ def make_folder(url: _Url) -> None:
 
 
 def remove(url: _Url) -> None:
-    """Remove a file; one that is not there is an error."""
+    """Remove a file; one that is not there is an error.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "a.txt")
+    >>> path.touch()
+    >>> remove(path)
+    >>> path.exists()
+    False
+    """
     url = os.fspath(url)
     path = local_path(url)
     if path is None:
@@ -88,7 +103,15 @@ def remove(url: _Url) -> None:
 
 
 def remove_folder(url: _Url, *, recursive: bool = False) -> None:
-    """Remove a folder that is empty, or with ``recursive`` all that is in it."""
+    """Remove a folder that is empty, or with ``recursive`` all that is in it.
+
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> make_folder(f"{folder}/a/b")
+    >>> remove_folder(f"{folder}/a", recursive=True)
+    >>> list_folder(folder)
+    []
+    """
     url = os.fspath(url)
     path = local_path(url)
     if not recursive and (found := list_folder(url)):

@@ -33,6 +33,15 @@ class Target(ABC):
 
     As a context manager it commits at the end of the block and aborts when the block raises. A target that is dropped
     or whose process dies is never committed.
+
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "a.bin")
+    >>> target = open_write(path)
+    >>> target.write(b"abc"), target.tell(), path.exists()
+    (3, 3, False)
+    >>> target.commit()
+    >>> path.read_bytes()
+    b'abc'
     """
 
     def __init__(self, url: str) -> None:
@@ -272,7 +281,16 @@ class _PipeTarget(Target):
 
 
 class Unclosed:
-    """A target for libraries that close what they have written to: closing it is left to the one who commits."""
+    """A target for libraries that close what they have written to: closing it is left to the one who commits.
+
+    >>> import tempfile, pathlib
+    >>> import numpy as np
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "a.npy")
+    >>> with open_write(path) as target:
+    ...     np.save(Unclosed(target), np.arange(3))
+    >>> np.load(path).tolist()
+    [0, 1, 2]
+    """
 
     closed = False
 

@@ -6,6 +6,7 @@
 ['RandomResizedCrop', 'Flip', 'Normalize']
 """
 
+from shoal.image._dali import dali
 from shoal.image._stages import (
     IMAGENET_MEAN,
     IMAGENET_STD,
@@ -19,6 +20,7 @@ __all__ = [
     "IMAGENET_MEAN",
     "IMAGENET_STD",
     "center_crop",
+    "dali",
     "flip",
     "normalize",
     "random_resized_crop",

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from shoal.learn._checkpoints import Checkpoint, Checkpoints
     from shoal.learn._early_stopping import EarlyStopping
     from shoal.learn._estimator import BaseEstimator
+    from shoal.learn._events import curves_of
     from shoal.learn._history import History
     from shoal.learn._model_checkpoint import ModelCheckpoint
     from shoal.learn._schedule import LearningRateScheduler
@@ -29,6 +30,7 @@ __all__ = [
     "ModelCheckpoint",
     "SeveralIteration",
     "TensorBoard",
+    "curves_of",
 ]
 
 __getattr__, __dir__ = attach(
@@ -38,6 +40,7 @@ __getattr__, __dir__ = attach(
         "_checkpoints": ("Checkpoint", "Checkpoints"),
         "_early_stopping": ("EarlyStopping",),
         "_estimator": ("BaseEstimator",),
+        "_events": ("curves_of",),
         "_history": ("History",),
         "_model_checkpoint": ("ModelCheckpoint",),
         "_schedule": ("LearningRateScheduler",),

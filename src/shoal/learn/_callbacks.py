@@ -42,7 +42,18 @@ class Run:
 
 
 class Callback:
-    """Called at these moments; override those that matter."""
+    """Called at these moments; override those that matter.
+
+    >>> class Losses(Callback):
+    ...     def __init__(self):
+    ...         self.seen = []
+    ...     def after_step(self, step, loss):
+    ...         self.seen.append(loss)
+    >>> losses = Losses()
+    >>> losses.after_step(1, 0.5)  # `fit(callbacks=[losses])` calls it after each step
+    >>> losses.seen
+    [0.5]
+    """
 
     run: Run
 

@@ -29,7 +29,13 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What was kept after a step."""
+    """What was kept after a step.
+
+    >>> url = Checkpoints("memory://described").save(7, {"model.pt": b"weights"}, {"epoch": 1})
+    >>> checkpoint = Checkpoint.read(url)
+    >>> checkpoint.step, checkpoint.info, checkpoint.files()
+    (7, {'epoch': 1}, {'model.pt': b'weights'})
+    """
 
     url: str
     step: int
@@ -60,7 +66,14 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints in a folder, which may be at any URL; the last few are kept."""
+    """The checkpoints in a folder, which may be at any URL; the last few are kept.
+
+    >>> kept = Checkpoints("memory://kept", keep=2)
+    >>> for step in (10, 20, 30):
+    ...     _ = kept.save(step, {"model.pt": b"weights"}, {"epoch": step // 10})
+    >>> kept.latest().step, kept.latest(10)
+    (30, None)
+    """
 
     def __init__(self, url: str, keep: int = 3) -> None:
         self.url, self._keep = url.rstrip("/"), keep

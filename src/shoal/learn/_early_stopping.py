@@ -19,6 +19,17 @@ class EarlyStopping(Callback):
     ``monitor`` is what is looked at, and is to fall, or to rise with ``mode="max"``, by more than ``min_delta`` within
     ``patience`` epochs. With ``restore_best`` the model has the weights of its best epoch in the end, whatever ended
     the training; they are kept in memory.
+
+    >>> class Run:
+    ...     stopped = False
+    ...     def stop(self, why):
+    ...         self.stopped = True
+    >>> stopping = EarlyStopping("train_loss", patience=2)
+    >>> stopping.run = Run()  # `fit(callbacks=[stopping])` does this
+    >>> for epoch, loss in enumerate([0.5, 0.6, 0.7], start=1):
+    ...     stopping.after_epoch(epoch, {"train_loss": loss})
+    >>> stopping.state_dict()["best"]
+    0.5
     """
 
     def __init__(

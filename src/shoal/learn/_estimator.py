@@ -18,6 +18,7 @@ from shoal.learn._callbacks import Callback, checked
 from shoal.learn._checkpoints import Checkpoint, Checkpoints, absolute, latest_checkpoint, new_run
 from shoal.learn._data import Ask, Prepared, prepared
 from shoal.learn._events import read_scalars
+from shoal.learn._feeding import Feeders, fed
 from shoal.learn._history import History
 from shoal.learn._job import EvaluateJob, FitJob
 from shoal.learn._predicting import Predictor, predicted
@@ -38,7 +39,12 @@ _BATCH = 32
 
 
 class BaseEstimator:
-    """A model that several workers train together, and that predicts wherever data is."""
+    """A model that several workers train together, and that predicts wherever data is.
+
+    >>> from shoal.learn.pytorch import Estimator
+    >>> issubclass(Estimator, BaseEstimator)
+    True
+    """
 
     def __init__(
         self,
@@ -88,6 +94,7 @@ class BaseEstimator:
         progress: bool | None = None,
         reduce_results: bool = True,
         labels_cols: Sequence[str] | None = None,
+        feeders: Feeders | None = None,
         **loader: Any,
     ) -> History:
         """Train for some epochs, and give what came of each.
@@ -101,6 +108,9 @@ class BaseEstimator:
 
         ``progress`` shows how it goes: None on a terminal only, True anywhere. With ``reduce_results=False`` there is
         a list for each epoch, with the numbers of each worker; those of validation are always those of all.
+
+        With ``feeders`` others prepare the batches: so many workers of the engine that are started for it, as many as
+        are needed between two numbers, those of a `shoal.feed.Deployment`, or those at some addresses.
         """
         self._check(epochs, batch_size)
         framework, listening = self._listening(callbacks)
@@ -108,6 +118,8 @@ class BaseEstimator:
         given = self._prepared(data, feature_cols, labels, batch_size, seed=self._seed if shuffle else None)
         held = [given]
         try:
+            if feeders is not None:
+                held[0], loader = fed(given, feeders, self._engine(), loader)
             if validation_data is not None:
                 held.append(self._prepared(validation_data, feature_cols, labels, batch_size, seed=None))
             trigger = trigger_of(checkpoint_trigger)
@@ -116,7 +128,7 @@ class BaseEstimator:
                 self._epoch = found.info["began"]
             job = FitJob(
                 framework,
-                given.rows,
+                held[0].rows,
                 batch_size or _BATCH,
                 epochs=self._epoch + epochs,
                 first_epoch=self._epoch,

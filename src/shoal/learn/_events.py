@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 from shoal.sources import open_records, pack_record, read_records
 
-__all__ = ["EventWriter", "read_scalars"]
+__all__ = ["EventWriter", "curves_of", "read_scalars"]
 
 _DOUBLE, _FLOAT = struct.Struct("<d"), struct.Struct("<f")
 
@@ -50,12 +50,28 @@ class EventWriter:
 
 def read_scalars(folder: str | Path, tag: str) -> list[tuple[int, float]]:
     """Read the numbers of a tag from all files of a folder, by their steps."""
-    found: list[tuple[int, float]] = []
+    return sorted(curves_of(folder).get(tag, []))
+
+
+def curves_of(folder: str | Path) -> dict[str, list[tuple[int, float]]]:
+    """Read the curves in the event files of a folder: for each tag its steps and numbers, by their steps.
+
+    >>> import tempfile
+    >>> from contextlib import closing
+    >>> folder = tempfile.mkdtemp()
+    >>> with closing(EventWriter(folder)) as events:
+    ...     events.add("Loss", 2, 0.25)
+    ...     events.add("Loss", 1, 0.5)
+    >>> curves_of(folder)
+    {'Loss': [(1, 0.5), (2, 0.25)]}
+    """
+    found: dict[str, list[tuple[int, float]]] = {}
     for path in sorted(Path(folder).glob("events.out.tfevents.*")):
         with open_records(str(path)) as read, suppress(EOFError):  # which may be being written
             for record in read_records(read, str(path)):
-                found += [(step, value) for name, step, value in _scalars(bytes(record.data)) if name == tag]
-    return sorted(found)
+                for tag, step, value in _scalars(bytes(record.data)):
+                    found.setdefault(tag, []).append((step, value))
+    return {tag: sorted(points) for tag, points in found.items()}
 
 
 def _scalars(event: bytes) -> Iterator[tuple[str, int, float]]:

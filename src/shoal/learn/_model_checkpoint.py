@@ -23,6 +23,9 @@ class ModelCheckpoint(Callback):
     ``filepath`` may be at any URL; ``{epoch}`` and ``{iter}`` in it stand for numbers: ``"kept/net-{epoch}"`` becomes
     ``kept/net-epoch=1.ckpt``. With ``by_epoch=False`` the interval counts steps. ``keep`` is how many of the last files
     stay. ``save_weights_only`` leaves the optimizer out; then the name may end in ``.safetensors``.
+
+    >>> ModelCheckpoint("kept/net-{epoch}", keep=2).state_dict()
+    {'written': []}
     """
 
     def __init__(

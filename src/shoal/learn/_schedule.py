@@ -15,6 +15,14 @@ class LearningRateScheduler(Callback):
     """Sets the learning rate before each epoch to ``function(epoch, rate)``, or with ``by_step`` before each step.
 
     The first epoch, or step, is 0, and the rate is that which holds so far.
+
+    >>> halved = LearningRateScheduler(lambda epoch, rate: rate / 2 if epoch else rate)
+    >>> from types import SimpleNamespace
+    >>> halved.run = SimpleNamespace(framework=SimpleNamespace(learning_rate=0.1))  # `fit` does this
+    >>> halved.before_epoch(1), halved.before_epoch(2)
+    (None, None)
+    >>> halved.run.framework.learning_rate
+    0.05
     """
 
     def __init__(self, function: Callable[[int, float], float], *, by_step: bool = False) -> None:

@@ -20,6 +20,11 @@ class TensorBoard(Callback):
     """Writes curves: ``Loss``, ``Throughput`` and ``LearningRate`` of steps to ``train``, metrics to ``validation``.
 
     ``freq`` is after how many steps a point is written, or ``"epoch"``.
+
+    >>> TensorBoard("curves", freq="sometimes")
+    Traceback (most recent call last):
+        ...
+    shoal.errors.PlanError: ...
     """
 
     def __init__(self, log_dir: str, freq: int | str = 1) -> None:

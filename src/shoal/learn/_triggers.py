@@ -19,7 +19,11 @@ class Trigger(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EveryEpoch:
-    """After every epoch."""
+    """After every epoch.
+
+    >>> EveryEpoch()(step=7, epoch_ended=False), EveryEpoch()(step=8, epoch_ended=True)
+    (False, True)
+    """
 
     def __call__(self, step: int, epoch_ended: bool) -> bool:
         """Tell whether it is time."""

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from shoal import registry
+from shoal._optional import tensor_library
 from shoal.abc import Sample
 from shoal.pipeline._collate import collate
 from shoal.pipeline._memory import Memory, joined
@@ -42,11 +44,18 @@ def _joined(batches: Sequence[Sample], memory: Memory) -> Sample:
 
 
 def _column(parts: list[Any], memory: Memory) -> Any:
-    first = parts[0]
-    if isinstance(first, np.ndarray):
-        alike = all(
-            isinstance(p, np.ndarray) and p.shape[1:] == first.shape[1:] and p.dtype == first.dtype for p in parts
-        )
-        if alike:
-            return joined(parts, memory) if first.ndim and not first.dtype.hasobject else np.concatenate(parts)
-    return [row for part in parts for row in part]
+    first, library = parts[0], _library(parts[0])
+    if library is None or not all(_is_alike(part, first) for part in parts):
+        return [row for part in parts for row in part]
+    if library != "numpy":
+        return registry.load("join", library)(parts)
+    return joined(parts, memory) if first.ndim and not first.dtype.hasobject else np.concatenate(parts)
+
+
+def _library(part: Any) -> str | None:
+    """Say whose array or tensor it is, if it is one."""
+    return "numpy" if isinstance(part, np.ndarray) else tensor_library(part)
+
+
+def _is_alike(part: Any, first: Any) -> bool:
+    return _library(part) == _library(first) and part.shape[1:] == first.shape[1:] and part.dtype == first.dtype

@@ -17,15 +17,17 @@ from shoal.order import Batching, Shuffle, ShuffleReport, Weights
 from shoal.pipeline._built import function_of
 from shoal.pipeline._leaves import lengths_of
 from shoal.pipeline._loader import Loader, LoaderOptions
+from shoal.pipeline._origin import PlanOrigin
 from shoal.pipeline._part import PartOf
 from shoal.pipeline._plan import Mixture, Plan
 from shoal.pipeline._replay import replayed
 from shoal.pipeline._shuffle_report import report_on_shuffles
+from shoal.pipeline._site import Site
 from shoal.pipeline._steps import BLOCK
 from shoal.pipeline._storage import StorageRun
 from shoal.pipeline.gather import Batch, Budget, Length, Pack, Take
 from shoal.pipeline.ledger import Failure, Ledger, OnError
-from shoal.pipeline.stages import BlockStage, Decode, Filter, FlatMap, Map, Select, Stage, describe
+from shoal.pipeline.stages import BlockStage, Decode, Filter, FlatMap, Map, On, Select, Stage, describe
 from shoal.shards import ShardWriter, WrittenShard
 from shoal.shards.codecs import DecodeOptions
 
@@ -60,8 +62,22 @@ class Dataset:
         source = f"mix({', '.join(parts)})" if plan.components else repr(plan.source)
         return ".".join([source, *map(describe, plan.stages), *shuffle])
 
+    def _repr_html_(self) -> str:
+        drawn: str = registry.load("look", "plan")(self)
+        return drawn
+
     def __iter__(self) -> Iterator[Sample]:
         return iter(self.run())
+
+    def show(self, n: int = 12) -> Any:
+        """Picture the plan and the first samples that come out of it: drawn in a notebook, a few lines on a terminal.
+
+        >>> import shoal
+        >>> shoal.from_arrays({"x": range(3)}).filter(lambda sample: sample["x"] > 0).show(1)
+        ArraySource(x[3]) -> filter(<lambda>)
+        000000001  x 1
+        """
+        return registry.load("look", "samples")(self, n)
 
     @property
     def shards(self) -> tuple[Shard, ...]:
@@ -96,6 +112,7 @@ class Dataset:
         random: bool = False,
         arguments: Mapping[str, Any] | None = None,
         environment: str | Path | None = None,
+        device: Any = None,
         **pool: Unpack[PoolOptions],
     ) -> Dataset:
         """Turn each sample into another; a result without a key gets that of its sample.
@@ -105,7 +122,12 @@ class Dataset:
         ``gpus`` are what each worker uses; on Ray, processes are actors that have them.
 
         A class is built once by each worker, with ``arguments``, and then called: for models, and whatever else takes
-        long to load. If what is built has a ``device``, it gets torch tensors that are there.
+        long to load.
+
+        With ``device`` (``"cuda:1"``, a ``torch.device``, or an object like `shoal.abc.Device`) the class is built
+        there, and the function gets tensors that are there; they are moved ahead of time. Stages that follow on the
+        same device find what this one left, others get arrays. Where no device is asked for, and what is built of a
+        class has a ``device``, it gets tensors that are there all the same, one sample after the other.
 
         With ``environment`` the function runs in another Python environment (`shoal.environments`): one that was built
         by `shoal env create`, or that of a path. It may be named there, as in ``"package.module:function"``.
@@ -115,7 +137,9 @@ class Dataset:
         whenever it is its turn, and otherwise in the next epoch.
         """
         number = self._stage_number() if random else None
-        return self._then(Map(function_of(function, arguments, environment), number, pool=_pool(pool)))
+        site = _site(device)
+        called = function_of(function, arguments, environment, site)
+        return self._then(Map(called, number, device=site, pool=_pool(pool)))
 
     def filter(
         self,
@@ -123,10 +147,13 @@ class Dataset:
         *,
         arguments: Mapping[str, Any] | None = None,
         environment: str | Path | None = None,
+        device: Any = None,
         **pool: Unpack[PoolOptions],
     ) -> Dataset:
         """Keep the samples for which a function, or what is built of a class, is true; see `map`."""
-        return self._then(Filter(function_of(predicate, arguments, environment), pool=_pool(pool)))
+        site = _site(device)
+        called = function_of(predicate, arguments, environment, site)
+        return self._then(Filter(called, device=site, pool=_pool(pool)))
 
     def flat_map(
         self,
@@ -134,13 +161,29 @@ class Dataset:
         *,
         arguments: Mapping[str, Any] | None = None,
         environment: str | Path | None = None,
+        device: Any = None,
         **pool: Unpack[PoolOptions],
     ) -> Dataset:
         """Turn each sample into any number of samples; those without a key are numbered after their parent's.
 
         Functions and classes are as in `map`.
         """
-        return self._then(FlatMap(function_of(function, arguments, environment), pool=_pool(pool)))
+        site = _site(device)
+        called = function_of(function, arguments, environment, site)
+        return self._then(FlatMap(called, device=site, pool=_pool(pool)))
+
+    def on(self, device: Any) -> Dataset:
+        """Take samples to a device, as in `map`, and let them stay there if this is the last stage.
+
+        Iterating and `loader` give tensors on the device, then; behind `batch` a batch is moved as a whole. What
+        stages of this device made right before is there already.
+
+        >>> import shoal
+        >>> loader = shoal.from_arrays({"x": range(4)}).lanes(1).batch(2).on("cpu").loader(1, to="torch")
+        >>> [batch["x"].device.type for batch in loader]
+        ['cpu', 'cpu']
+        """
+        return self._then(On(device=Site.of(device)))
 
     def apply(self, *stages: BlockStage, **pool: Unpack[PoolOptions]) -> Dataset:
         """Add stages that are made elsewhere, such as those of `shoal.image`.
@@ -270,7 +313,7 @@ class Dataset:
 
     def loader(self, batch_size: int, **options: Any) -> Loader:
         """Load batches for training; see `Loader` for the options."""
-        return Loader(self._plan, LoaderOptions(batch_size, **options))
+        return Loader(PlanOrigin(self._plan), LoaderOptions(batch_size, **options))
 
     def to_tf(
         self,
@@ -379,6 +422,11 @@ class Dataset:
     @classmethod
     def _of(cls, plan: Plan) -> Dataset:
         return cls(next(plan.sources()), plan=plan)
+
+
+def _site(device: Any) -> Site | None:
+    """Give the place that a stage asks for, if it does."""
+    return None if device is None else Site.of(device)
 
 
 def _pool(options: PoolOptions) -> Pool | None:

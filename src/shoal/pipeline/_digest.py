@@ -11,7 +11,7 @@ from shoal.abc import Shard, Source
 from shoal.files import display
 from shoal.pipeline._plan import Mixture, Plan
 from shoal.pipeline.gather import Budget, LaneStage
-from shoal.pipeline.stages import Stage, describe
+from shoal.pipeline.stages import On, Stage, describe
 
 __all__ = ["plan_description", "plan_weights"]
 
@@ -23,7 +23,7 @@ def plan_description(plan: Plan, ways: Sequence[str], *, wrap: bool) -> dict[str
     """Describe everything that decides about the order: shards, stages, shuffles, lanes, how shards are read.
 
     Left out are the bodies of functions and the weights of mixtures, which may change, and how many ranks and workers
-    there are and how large batches are, which make no difference.
+    there are, which devices they use and how large batches are, which make no difference.
     """
     errors = {"errors": "skipped"} if plan.skips else {}
     return {"lanes": plan.lanes, "wrap": wrap, **errors, **_described(plan, iter(ways))}
@@ -38,7 +38,7 @@ def plan_weights(plan: Plan) -> list[Any]:
 
 
 def _described(plan: Plan, ways: Any) -> dict[str, Any]:
-    stages = [_stage(stage) for stage in plan.stages]
+    stages = [_stage(stage) for stage in plan.stages if not isinstance(stage, On)]
     if isinstance(plan.source, Mixture):
         components = [_described(component, ways) for component in plan.source.components]
         return {"components": components, "exhausted": plan.source.exhausted, "stages": stages}

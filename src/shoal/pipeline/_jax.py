@@ -11,12 +11,17 @@ from shoal._optional import require
 from shoal.abc import Sample
 from shoal.pipeline._memory import as_array, is_number, native
 
-__all__ = ["stack", "to_jax"]
+__all__ = ["join", "stack", "to_jax"]
 
 
 def stack(arrays: list[Any]) -> Any:
     """Stack JAX arrays of one shape and type."""
     return require("jax", "a batch of JAX arrays").numpy.stack(arrays)
+
+
+def join(arrays: list[Any]) -> Any:
+    """Join JAX arrays along their first dimension."""
+    return require("jax", "a batch of JAX arrays").numpy.concatenate(arrays)
 
 
 def to_jax(batch: Sample) -> Sample:

@@ -11,6 +11,7 @@ from shoal.order import Ids, add_one_to_digest, own_lanes
 from shoal.pipeline._feed import Feed, Reader
 from shoal.pipeline._leaves import Cursor
 from shoal.pipeline._nodes import Mark, Node, Trail
+from shoal.pipeline._plan import Plan
 from shoal.pipeline._program import Program
 from shoal.pipeline._rows import Rows, SampleRows
 from shoal.pipeline._run import CHANGED, Run, Setting
@@ -50,11 +51,9 @@ class _Lane:
 class LaneRun(Run):
     """An epoch of any plan: each lane is pulled sample by sample."""
 
-    def __init__(self, setting: Setting, position: Position) -> None:
+    def __init__(self, plan: Plan, setting: Setting, position: Position) -> None:
         super().__init__(setting)
-        program = Program.of(
-            setting.plan, position.epoch, setting.ways, wrap=setting.wrap, new_weights=setting.new_weights
-        )
+        program = Program.of(plan, position.epoch, setting.ways, wrap=setting.wrap, new_weights=setting.new_weights)
         self._program, self._leaves = program, program.leaves
         lanes = own_lanes(setting.part)
         for leaf in program.leaves:
@@ -99,9 +98,6 @@ class LaneRun(Run):
             for leaf, at, cursor in self._places(lane, mark):
                 cursors[leaf].append((at, cursor))
         return tuple(leaf.anchor(places) for leaf, places in zip(self._leaves, cursors, strict=True))
-
-    def digests(self) -> list[int]:
-        return [lane.digest for lane in self._lanes.values()]
 
     def _let_go(self) -> None:
         self._feed.close()

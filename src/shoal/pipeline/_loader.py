@@ -8,21 +8,15 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from shoal import registry
 from shoal._slabs import Slabs
-from shoal.abc import Pool, Sample, Source, Workers
+from shoal.abc import Pool, Sample, Workers
 from shoal.errors import PlanError, StateError
 from shoal.order import Part, merge_digests, own_lanes, rank_part
-from shoal.pipeline._digest import plan_description, plan_weights
-from shoal.pipeline._leaves import lengths_of
 from shoal.pipeline._meter import Meter
-from shoal.pipeline._plan import Plan
-from shoal.pipeline._program import ways_of_reading
+from shoal.pipeline._origin import Origin
 from shoal.pipeline._run import Run, Setting
 from shoal.pipeline._state import Position, differences, merge_states, read_states, state_of
-from shoal.pipeline._which_run import is_straight, make_run
 from shoal.pipeline.groups import Group, current_group, current_worker
 from shoal.pipeline.ledger import Ledger, OnError
 from shoal.pipeline.statistics import Statistics
@@ -37,7 +31,11 @@ _STOP, _PASS, _GO = 0, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class LoaderOptions:
-    """How a loader makes batches."""
+    """How a loader makes batches.
+
+    >>> LoaderOptions(64, end="drop").to
+    'numpy'
+    """
 
     batch_size: int
     """Samples of a batch over all ranks; a rank yields its part of them."""
@@ -90,12 +88,12 @@ class Loader:
     [[0, 1], [2, 3]]
     """
 
-    def __init__(self, plan: Plan, options: LoaderOptions) -> None:
-        if plan.endless and options.steps is None:
+    def __init__(self, origin: Origin, options: LoaderOptions) -> None:
+        if origin.endless and options.steps is None:
             raise PlanError('a mixture whose components begin again ("wrap") never ends by itself: give steps=')
         self.ledger = Ledger(options.on_error, options.error_budget)
         """The samples that were skipped, of all epochs that this loader ran."""
-        self._plan = plan.skipping() if self.ledger.catches else plan
+        self._origin = origin.skipping() if self.ledger.catches else origin
         self._options = options
         self._slabs = Slabs()
         self._meter: Meter | None = None
@@ -119,6 +117,21 @@ class Loader:
         batches = self._next_epoch()
         self._under_way = weakref.ref(batches)  # whoever leaves early drops it, and with it the workers
         return batches
+
+    def __repr__(self) -> str:
+        options, world = self._options, self._options.world_size or 1
+        part = f", part of rank {options.rank} of {world}" if world > 1 else ""
+        return f"<Loader: batches of {options.batch_size}{part}, to={options.to!r}, next is epoch {self.epoch}>"
+
+    def show(self, n: int = 12) -> Any:
+        """Picture the samples of the first batch; what is loaded next stays what it is. See `Dataset.show`.
+
+        >>> import shoal
+        >>> shoal.from_arrays({"x": range(4)}).shuffle("full", seed=1).loader(2).show()
+        000000002  x 2
+        000000000  x 0
+        """
+        return registry.load("look", "samples")(self, n)
 
     def close(self) -> None:
         """End the epoch that is under way, and let go of its workers."""
@@ -168,7 +181,7 @@ class Loader:
     def load_state_dict(self, states: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """Let the next iteration go on from a state of this rank, or from the list of the states of all ranks."""
         saved = read_states(states)
-        ways = tuple(ways_of_reading(self._plan, saved.ways))
+        ways = self._origin.ways(saved.ways)
         description = self._described(ways)
         changed = differences(saved.plan, description)
         if changed:
@@ -176,7 +189,7 @@ class Loader:
         position = merge_states(saved, own_lanes(self._place()))
         self.close()
         self._ways, self._description = ways, description
-        self._new_weights = position.weights != plan_weights(self._plan)
+        self._new_weights = position.weights != self._origin.weights()
         self._resume, self.epoch = position, position.epoch
         self._run = None
         self._received.clear()
@@ -207,9 +220,8 @@ class Loader:
         if step < 0 or epoch < 0:
             raise PlanError(f"there is no step {step} of epoch {epoch}")
         options = replace(self._options, rank=0, world_size=1, steps=step + 1, progress=False)
-        alone = Loader(self._plan, options)
-        straight = is_straight(self._plan, alone._reading())
-        first = step if straight else 0
+        alone = Loader(self._origin, options)
+        first = step if self._origin.is_straight(alone._reading()) else 0
         batches = alone._epoch(Position(epoch, first * options.batch_size, first))
         try:
             for _ in range(first, step):
@@ -231,7 +243,7 @@ class Loader:
         position = found[-1]
         if position.lanes is not None and self._run is not None and not position.anchors:
             position = replace(position, anchors=self._run.anchors(position.slot, position.lanes))
-        weights = plan_weights(self._plan) if position.weights is None else position.weights
+        weights = self._origin.weights() if position.weights is None else position.weights
         return replace(position, ways=self._reading(), weights=weights)
 
     def _positions(self) -> Sequence[Position]:
@@ -245,18 +257,18 @@ class Loader:
             world = options.world_size or (group.world_size if group is not None else 1)
             rank = options.rank if options.rank is not None else (group.rank if group is not None and world > 1 else 0)
             self._group = group if group is not None and group.world_size == world else None
-            if self._plan.part is not None and world > 1:
-                index, count = self._plan.part
+            if self._origin.part is not None and world > 1:
+                index, count = self._origin.part
                 raise PlanError(
                     f"the dataset is part {index} of {count} already, and {world} ranks would split it again: each "
                     f"would see one sample in {count * world}. Leave .part() out, or load with rank=0, world_size=1"
                 )
-            self._part = Part(options.batch_size, rank, world, self._plan.lanes)
+            self._part = Part(options.batch_size, rank, world, self._origin.lanes)
         return self._part
 
     def _reading(self) -> tuple[str, ...]:
         if self._ways is None:
-            self._ways = tuple(ways_of_reading(self._plan))
+            self._ways = self._origin.ways()
         return self._ways
 
     def _describe(self) -> dict[str, Any]:
@@ -265,15 +277,13 @@ class Loader:
         return self._description
 
     def _described(self, ways: Sequence[str]) -> dict[str, Any]:
-        return plan_description(self._plan, ways, wrap=self._options.end == "wrap")
+        return self._origin.description(ways, wrap=self._options.end == "wrap")
 
     def _setting(self) -> Setting:
-        wrap = self._options.end == "wrap"
         return Setting(
-            self._plan,
             self._place(),
             Pool(self._options.workers, self._options.mode),
-            wrap,
+            self._options.end == "wrap",
             self._reading(),
             current_worker(),
             self._new_weights,
@@ -284,16 +294,9 @@ class Loader:
 
     def _known_slots(self) -> int | None:
         """Say how many slots an epoch has, where that follows from the lengths of the shards."""
-        source = self._plan.source
-        if (
-            self._options.end == "wrap"
-            or not is_straight(self._plan, self._reading())
-            or not isinstance(source, Source)
-        ):
+        if self._options.end == "wrap" or not self._origin.is_straight(self._reading()):
             return None
-        samples = int(lengths_of(source)(np.arange(len(source.shards()))).sum())
-        limit = self._plan.with_limit().limit
-        return samples if limit is None else min(samples, limit)
+        return self._origin.slots()
 
     def __getstate__(self) -> dict[str, Any]:
         self._place()  # a worker process would not find the process group
@@ -317,7 +320,7 @@ class Loader:
     def _epoch(self, position: Position) -> Generator[Sample]:
         setting = self._setting()
         known = self._slots_of_world(setting)
-        run = self._run = make_run(setting, position)
+        run = self._run = self._origin.run(setting, position)
         self._meter = run.meter
         try:
             for batch, received in self._parts(run, setting, position, known):
@@ -339,12 +342,9 @@ class Loader:
         """Make sure that all ranks will take the same number of steps, by one of the ways there are."""
         if setting.part.world_size == 1:
             return None
-        straight = is_straight(self._plan, setting.ways) and not setting.wrap
-        source = self._plan.source
-        if straight and isinstance(source, Source):
-            full = self._plan.shuffle is not None and self._plan.shuffle.mode == "full"
-            if full or source.counted or self._group is None:
-                return self._known_slots()
+        straight = self._origin.is_straight(setting.ways) and not setting.wrap
+        if straight and (self._origin.counted or self._group is None):
+            return self._origin.slots()
         if self._options.steps is None and self._group is None:
             raise PlanError(
                 "ranks cannot know how many steps there are: the plan changes the number of samples, or the lengths of "
@@ -400,8 +400,8 @@ class Loader:
     def _any_sample(self, epoch: int) -> Sample:
         """Make another rank's sample, for a rank that never had one to pad its batches with."""
         options = replace(self._options, rank=0, world_size=1, workers=0, mode="thread", to="numpy", steps=1)
-        alone = Loader(self._plan, replace(options, progress=False))
-        run = make_run(replace(alone._setting(), worker=(0, 1)), Position(epoch))
+        alone = Loader(self._origin, replace(options, progress=False))
+        run = self._origin.run(replace(alone._setting(), worker=(0, 1)), Position(epoch))
         try:
             for first in range(0, 2**62, options.batch_size):
                 rows = run.rows(rank_part(first, alone._place())[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,7 +20,14 @@ CALLER = -1
 
 @dataclass(slots=True)
 class Meter:
-    """Collects what the statistics of a run are made of."""
+    """Collects what the statistics of a run are made of.
+
+    >>> meter = Meter()
+    >>> meter.samples += 3
+    >>> meter.end()
+    >>> meter.statistics().samples
+    3
+    """
 
     begun: float = field(default_factory=time.perf_counter)
     samples: int = 0
@@ -28,6 +35,8 @@ class Meter:
     waited: float = 0.0
     skipped: int = 0
     ended: float | None = None
+    elsewhere: Callable[[], Sequence[StageStatistics]] = tuple
+    """Tells of stages that are done for this run by others."""
     _cpu: float = field(default_factory=time.process_time)
     _load: float = 0.0
     _streams: list[Stream[Any, Any]] = field(default_factory=list)
@@ -79,6 +88,7 @@ class Meter:
             self._stage(name, seconds, int(samples), readings, (stream, step), elapsed)
             for (stream, step, name), (seconds, samples) in [*spent.items(), *_crossings(spent, readings)]
         ]
+        stages += self.elsewhere()
         waiting = min(self.waited / elapsed, 1.0)
         load = self._load if self.ended else os.getloadavg()[0]
         return Statistics(elapsed, self.samples, self.bytes, waiting, self.skipped, cpu, tuple(stages), load)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,12 @@ __all__ = ["ColumnRows", "Rows", "SampleRows"]
 
 
 class Rows(ABC):
-    """Slots, and what is in them."""
+    """Slots, and what is in them.
+
+    >>> rows = SampleRows([{"__key__": "a"}, None, {"__key__": "b"}])
+    >>> isinstance(rows, Rows), rows.places(), rows.cut(1).present
+    (True, [0, 2], 1)
+    """
 
     @abstractmethod
     def __len__(self) -> int:
@@ -36,6 +40,14 @@ class Rows(ABC):
     def nbytes(self) -> int:
         """The memory of the samples, about."""
         return weight(self.samples())
+
+    def places(self) -> list[int] | None:
+        """Say which of the slots are not empty; None if none is."""
+        return None
+
+    def columns(self) -> Sample | None:
+        """Give the columns of which it is made, if it is."""
+        return None
 
     @abstractmethod
     def cut(self, count: int) -> Rows:
@@ -64,6 +76,11 @@ class SampleRows(Rows):
     @property
     def present(self) -> int:
         return len(self.samples())
+
+    def places(self) -> list[int] | None:
+        if self.present == len(self):
+            return None
+        return [place for place, sample in enumerate(self._slots) if sample is not None]
 
     def samples(self) -> Sequence[Sample]:
         if self._samples is None:
@@ -100,8 +117,8 @@ class ColumnRows(Rows):
         return self._count
 
     def samples(self) -> Sequence[Sample]:
-        columns = self._columns()
-        return [dict(zip(columns, row, strict=True)) for row in zip(*map(_values, columns.values()), strict=True)]
+        columns = self.columns()
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def cut(self, count: int) -> Rows:
         samples = self.samples()
@@ -110,9 +127,9 @@ class ColumnRows(Rows):
         return SampleRows(list(samples[count:]))
 
     def batch(self, size: int, filler: Sample | None, memory: Memory) -> Sample:
-        return self._columns() if size == self._count else super().batch(size, filler, memory)
+        return self.columns() if size == self._count else super().batch(size, filler, memory)
 
-    def _columns(self) -> Sample:
+    def columns(self) -> Sample:
         if self._listed is None:
             self._listed = {
                 name: values if isinstance(values, np.ndarray | list) else values.tolist()
@@ -120,8 +137,3 @@ class ColumnRows(Rows):
             }
             self._batch = {}
         return self._listed
-
-
-def _values(column: Any) -> list[Any]:
-    """Give the rows of a column as samples have them: numbers as Python's."""
-    return column.tolist() if getattr(column, "ndim", 0) == 1 else list(column)

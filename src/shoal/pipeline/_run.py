@@ -13,7 +13,6 @@ from shoal.abc import Pool
 from shoal.order import Ids, Part
 from shoal.pipeline._live import LiveLine
 from shoal.pipeline._meter import Meter
-from shoal.pipeline._plan import Plan
 from shoal.pipeline._rows import Rows
 from shoal.pipeline.ledger import Ledger
 
@@ -27,9 +26,14 @@ CHANGED = (
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a run of an epoch needs to know."""
+    """What a run of an epoch needs to know, beside what it runs.
 
-    plan: Plan
+    >>> from shoal.abc import Pool
+    >>> from shoal.order import Part
+    >>> Setting(Part(8), Pool(1), wrap=False, ways=("pick",)).part.lanes
+    64
+    """
+
     part: Part
     pool: Pool
     wrap: bool
@@ -43,7 +47,19 @@ class Setting:
 
 
 class Run(ABC):
-    """An epoch that is being delivered."""
+    """An epoch that is being delivered.
+
+    >>> import numpy as np
+    >>> import shoal
+    >>> from shoal.abc import Pool
+    >>> from shoal.order import Part
+    >>> from shoal.pipeline.runs import Position, origin_of
+    >>> origin = origin_of(shoal.from_arrays({"x": range(5)}))
+    >>> run = origin.run(Setting(Part(2), Pool(1), wrap=False, ways=origin.ways()), Position())
+    >>> [int(sample["x"]) for sample in run.rows(np.array([0, 1])).samples()]
+    [0, 1]
+    >>> run.close()
+    """
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
@@ -72,10 +88,6 @@ class Run(ABC):
     @abstractmethod
     def anchors(self, slot: int, marks: Mapping[int, Any]) -> tuple[Any, ...]:
         """Say what each leaf has to know to go on from marks."""
-
-    @abstractmethod
-    def digests(self) -> list[int]:
-        """Give the order digest of each lane of this rank."""
 
     def close(self) -> None:
         """Let go of everything."""

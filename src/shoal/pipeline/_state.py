@@ -19,7 +19,11 @@ _LARGEST = 256 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where an epoch is, after what the user has received."""
+    """Where an epoch is, after what the user has received.
+
+    >>> Position(epoch=2, step=10, slot=640).slot
+    640
+    """
 
     epoch: int = 0
     slot: int = 0

@@ -11,7 +11,8 @@ import numpy as np
 
 from shoal import registry, settings
 from shoal.abc import Block, Engine, Pool, Step, Stream
-from shoal.errors import SampleError, WorkerDiedError
+from shoal.errors import MissingDeviceError, SampleError, WorkerDiedError
+from shoal.pipeline._devices import Move, with_devices
 from shoal.pipeline._parcel import Parcel, Part
 from shoal.pipeline.ledger import Failure
 from shoal.pipeline.stages import BlockStage, FillStage, Own, Select, describe
@@ -43,6 +44,7 @@ class Cross(BlockStage):
     """Where samples come to a plan: its random stages have a key of their own, and what was before is behind them."""
 
     shows_bytes = False
+    counts = False
     salt: int
     first: bool = False
 
@@ -67,10 +69,12 @@ def start(
     first, or a step of its own where the first is done in processes. Where reading does not wait for anything
     (``waits``) and no stage does, one thread does as much as several: they would only pass the interpreter's lock on.
     """
+    chains = {leaf: with_devices(chain, pool) for leaf, chain in chains.items()}
     if all(map(is_plain, chains.values())) and not waits and pool.mode == "thread":
         pool = Pool(min(pool.bounds[1], 1))
     steps, treats = _steps(chains, pool, catch)
-    if read is not None and treats and steps[0].pool.mode == "thread" and steps[0].pool == pool:
+    joins = treats and treats[0].room is None and steps[0].pool.mode == "thread" and steps[0].pool == pool
+    if read is not None and joins:
         steps[0] = Step(f"read and {treats[0].name}", _Both(read, treats[0]), pool)
     elif read is not None:
         steps.insert(0, Step("read", read, Pool(pool.workers if waits or pool.mode == "thread" else 1)))
@@ -86,8 +90,8 @@ def engine() -> Engine:
 
 
 def steps_of(chain: Chain, pool: Pool, *, catch: bool) -> list[Step]:
-    """Say what is done with the samples of a plan that has one leaf, step by step."""
-    return _steps({0: chain}, pool, catch)[0]
+    """Say what is done with the samples of a plan that has one leaf, step by step, each in any process."""
+    return _steps({0: with_devices(chain, pool, apart=True)}, pool, catch)[0]
 
 
 def _steps(chains: Mapping[int, Chain], pool: Pool, catch: bool) -> tuple[list[Step], list[Treat]]:
@@ -99,7 +103,8 @@ def _steps(chains: Mapping[int, Chain], pool: Pool, catch: bool) -> tuple[list[S
         treat = Treat({leaf: tuple(stages) for leaf, (_, stages) in here.items()}, catch)
         treat.step = number
         treats.append(treat)
-        steps.append(Step(treat.name, treat, _widest([pool for pool, _ in here.values()]), treat.rescue))
+        widest = _widest([pool for pool, _ in here.values()])
+        steps.append(Step(treat.name, treat, widest, treat.rescue, treat.room))
     return steps, treats
 
 
@@ -140,7 +145,7 @@ def with_bytes(stages: Sequence[BlockStage], *, views: bool, to_the_end: bool) -
 
 def through(stages: Sequence[BlockStage], block: Block, failures: list[tuple[int, Failure]] | None = None) -> Block:
     """Send a block through stages in this thread; where failures are collected, samples that fail are left out."""
-    treat = Treat({0: tuple(stages)}, failures is not None)
+    treat = Treat({0: with_devices(stages, Pool(0))}, failures is not None)
     parcel = Parcel(None, [Part(0, block, range(len(block.samples)))])
     treat(parcel)
     if failures is not None:
@@ -156,8 +161,12 @@ class Treat:
         self._catch = catch
         self.step = 0
         """Which step of its stream it is."""
-        names = (name for some in self._stages.values() for name, stage in some if not isinstance(stage, Cross | Own))
+        named = [pair for some in self._stages.values() for pair in some if pair[1].counts]
+        names = (name for name, stage in named if not isinstance(stage, Own))
         self.name = ", ".join(dict.fromkeys(names)) or "copy"
+        rooms = [stage.room for _, stage in named if isinstance(stage, Move) and stage.room is not None]
+        self.room = max(rooms, default=None)
+        """How many parcels may be where it took them and wait there."""
 
     def __call__(self, parcel: Parcel) -> Parcel:
         """Treat a parcel."""
@@ -166,7 +175,7 @@ class Treat:
                 begun, count = time.perf_counter(), len(part.block.samples)
                 parcel.stage = name
                 self._treat(name, stage, part, parcel)
-                if not isinstance(stage, Cross):
+                if stage.counts:
                     parcel.spent.append((self.step, name, time.perf_counter() - begun, count))
         parcel.stage = ""
         return parcel
@@ -196,6 +205,8 @@ class Treat:
                 part.block, part.rows = stage.fill(part.block, part.rows), None
             else:
                 part.block = stage.process(part.block)
+        except MissingDeviceError:
+            raise  # no sample is to blame
         except Exception:
             if not self._catch:
                 raise

@@ -29,6 +29,9 @@ __all__ = ["StorageRun", "merged_id", "run_salt"]
 
 T = TypeVar("T")
 
+# Bytes that make it worth while to hand pieces over to a worker.
+_ENOUGH = 2**20
+
 
 def run_salt(plan: Plan, epoch: int) -> int:
     """Give what the random stages of a plan are keyed with in an epoch."""
@@ -283,9 +286,19 @@ def _keyed_lots(plan: Plan, leaf: int, number: int, chosen: Iterable[int] | None
 
 def _collected(pieces: Iterator[Piece], plan: Plan) -> Iterator[_Lot]:
     salt = run_salt(plan, 0)
-    while some := list(islice(pieces, BLOCK)):
+    while some := list(_some(pieces)):
         ids = np.array([piece.id for piece in some], np.uint64)
         yield _Lot(Block([piece.sample for piece in some], (), ids, None, salt))
+
+
+def _some(pieces: Iterator[Piece]) -> Iterator[Piece]:
+    """Give what is to be treated at once: pieces may be batches, and a few of them enough."""
+    held = 0
+    for piece in islice(pieces, BLOCK):
+        yield piece
+        held += weight([piece.sample])
+        if held >= _ENOUGH:
+            return
 
 
 def _until_error(items: Iterable[T], errors: list[Exception]) -> Iterator[T]:

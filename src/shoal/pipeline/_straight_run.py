@@ -18,6 +18,7 @@ from shoal.pipeline._leaves import lengths_of
 from shoal.pipeline._meter import CALLER
 from shoal.pipeline._parcel import Parcel
 from shoal.pipeline._picking import Picker, Wanted, filled_row
+from shoal.pipeline._plan import Plan
 from shoal.pipeline._rows import ColumnRows, Rows, SampleRows
 from shoal.pipeline._run import CHANGED, Run, Setting
 from shoal.pipeline._state import Position
@@ -36,9 +37,9 @@ _GRAIN_SECONDS = 0.02
 class StraightRun(Run):
     """An epoch of a plan that keeps the number of samples."""
 
-    def __init__(self, setting: Setting, position: Position) -> None:
+    def __init__(self, plan: Plan, setting: Setting, position: Position) -> None:
         super().__init__(setting)
-        plan = setting.plan.with_limit()
+        plan = plan.with_limit()
         assert isinstance(plan.source, Source)
         self._shards = plan.source.shards()
         walk = Walk(plan.shuffle, position.epoch, len(self._shards), plan.lanes, setting.wrap, plan.limit)
@@ -98,10 +99,6 @@ class StraightRun(Run):
         lanes = self._setting.part.lanes
         delivered = [(count - 1) * lanes + lane for lane, (count, *_) in marks.items() if count]
         return (list(self.order.anchor(min([slot, *delivered]))),)
-
-    def digests(self) -> list[int]:
-        _, digests, _ = self._delivered.totals()
-        return digests[list(own_lanes(self._setting.part))].tolist()  # type: ignore[no-any-return]
 
     def _let_go(self) -> None:
         self._stream.close()

@@ -11,12 +11,17 @@ from shoal._optional import require
 from shoal.abc import Sample
 from shoal.pipeline._memory import as_array, is_aligned, is_number, is_ragged, joined, native
 
-__all__ = ["stack", "to_tensorflow"]
+__all__ = ["join", "stack", "to_tensorflow"]
 
 
 def stack(tensors: list[Any]) -> Any:
     """Stack tensors of one shape and type."""
     return require("tensorflow", "a batch of tensors").stack(tensors)
+
+
+def join(tensors: list[Any]) -> Any:
+    """Join tensors along their first dimension."""
+    return require("tensorflow", "a batch of tensors").concat(tensors, axis=0)
 
 
 def to_tensorflow(batch: Sample) -> Sample:

@@ -27,7 +27,11 @@ Length: TypeAlias = "str | Callable[[Sample], int]"
 
 
 class Piece(NamedTuple):
-    """A sample, or a range of its sequence, on its way through a lane."""
+    """A sample, or a range of its sequence, on its way through a lane.
+
+    >>> Piece({"tokens": [1, 2, 3, 4]}, start=1, stop=3).stop
+    3
+    """
 
     sample: Any
     ref: Any = ()
@@ -38,7 +42,15 @@ class Piece(NamedTuple):
 
 
 class Gathering(ABC):
-    """What a stage does in one lane: pieces go into bins, and bins that are full come out."""
+    """What a stage does in one lane: pieces go into bins, and bins that are full come out.
+
+    >>> pairs = Batch(Budget(size=2)).lane()
+    >>> pairs.add(Piece({"__key__": "a", "x": 1}))
+    []
+    >>> (full,) = pairs.add(Piece({"__key__": "b", "x": 2}))
+    >>> pairs.build(full)["x"].tolist(), pairs.end()
+    ([1, 2], [])
+    """
 
     def __init__(self) -> None:
         self.bins: list[list[Piece]] = []
@@ -61,7 +73,11 @@ class Gathering(ABC):
 
 
 class LaneStage(Stage, ABC):
-    """A stage that acts inside a lane."""
+    """A stage that acts inside a lane.
+
+    >>> isinstance(Pack(8), LaneStage), Pack(8).keeps_count
+    (True, False)
+    """
 
     keeps_count = False
 
@@ -72,7 +88,12 @@ class LaneStage(Stage, ABC):
 
 @dataclass(frozen=True, slots=True)
 class Take(Stage):
-    """Ends each lane after its share of the first samples."""
+    """Ends each lane after its share of the first samples.
+
+    >>> import shoal
+    >>> shoal.from_arrays({"x": range(5)}).take(2).count()  # adds Take(2) to the plan
+    2
+    """
 
     keeps_count = False
     count: int
@@ -132,6 +153,13 @@ class Batch(LaneStage):
     """Makes one sample of several: a dict of stacked arrays, with a list of keys.
 
     With boundaries, samples of similar length come together: each bucket fills a batch of its own.
+
+    >>> lane = Batch(Budget(tokens=6, length="tokens"), pad={"tokens": 0}).lane()
+    >>> lane.add(Piece({"__key__": "a", "tokens": np.array([1, 2, 3])}))
+    []
+    >>> (full,) = lane.add(Piece({"__key__": "b", "tokens": np.array([4])}))
+    >>> lane.build(full)["tokens"].tolist()
+    [[1, 2, 3], [4, 0, 0]]
     """
 
     budget: Budget
@@ -199,6 +227,12 @@ class Pack(LaneStage):
 
     ``"first-fit"`` keeps samples whole: each goes into the first open bin that has room. ``"concat"`` joins all samples
     and cuts what comes out into sequences of exactly this length.
+
+    >>> lane = Pack(4).lane()
+    >>> for key, tokens in {"a": [1, 2, 3], "b": [4]}.items():
+    ...     full = lane.add(Piece({"__key__": key, "tokens": np.array(tokens)}))
+    >>> lane.build((full or lane.end())[0])["tokens"].tolist()
+    [1, 2, 3, 4]
     """
 
     length: int

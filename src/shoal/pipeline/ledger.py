@@ -24,7 +24,14 @@ _FEW = 100
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A sample that failed: where it lies, in which stage, and why."""
+    """A sample that failed: where it lies, in which stage, and why.
+
+    >>> failure = Failure.of(ValueError("too dark"), key="0007", shard="a.tar", stage="map(brighten)")
+    >>> failure.key, failure.error, failure.message
+    ('0007', 'ValueError', 'too dark')
+    >>> Failure.read(failure.plain()) == failure
+    True
+    """
 
     shard: str | None
     """The URL of its shard; None where it was made of several samples."""
@@ -55,6 +62,17 @@ class Failure:
             message = f"{'' if error.field is None else f'field {error.field!r}: '}{error.args[0]}"
         trace = "".join(traceback.format_exception(error))
         return cls(shard, key, None, stage, type(error).__name__, message, trace, exception=_portable(error))
+
+    def plain(self) -> dict[str, Any]:
+        """Give everything but the exception itself, in values that JSON has."""
+        plain = asdict(replace(self, exception=None))
+        del plain["exception"]
+        return plain
+
+    @classmethod
+    def read(cls, plain: Mapping[str, Any]) -> Failure:
+        """Take what `plain` gave."""
+        return cls(**{**plain, "at": None if plain["at"] is None else tuple(plain["at"])})
 
 
 class Ledger:
@@ -106,7 +124,7 @@ class Ledger:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the ledger as lines of JSON."""
-        Path(path).write_text("".join(f"{json.dumps(_plain(failure))}\n" for failure in self.failures))
+        Path(path).write_text("".join(f"{json.dumps(failure.plain())}\n" for failure in self.failures))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Ledger:
@@ -114,18 +132,10 @@ class Ledger:
         ledger = cls()
         for number, line in enumerate(Path(path).read_text().splitlines(), 1):
             try:
-                ledger.failures.append(_failure(json.loads(line)))
+                ledger.failures.append(Failure.read(json.loads(line)))
             except (ValueError, TypeError, KeyError) as error:
                 raise PlanError(f"line {number} of {os.fspath(path)} is not of a ledger: {error}") from error
         return ledger
-
-
-def _plain(failure: Failure) -> dict[str, Any]:
-    return {name: value for name, value in asdict(replace(failure, exception=None)).items() if name != "exception"}
-
-
-def _failure(line: Mapping[str, Any]) -> Failure:
-    return Failure(**{**line, "at": None if line["at"] is None else tuple(line["at"])})
 
 
 def _portable(error: Exception) -> Exception | None:

@@ -18,14 +18,32 @@ from shoal.abc import Block, Pool, Sample
 from shoal.errors import MissingFieldError, PlanError, SampleError
 from shoal.order import combine
 from shoal.pipeline._random import keyed_generators
+from shoal.pipeline._site import Site
 from shoal.shards import owned
 from shoal.shards.codecs import DecodeOptions, decode, is_picture
 
-__all__ = ["BlockStage", "Decode", "FillStage", "Filter", "FlatMap", "Map", "Own", "Select", "Stage", "leading"]
+__all__ = [
+    "BlockStage",
+    "CallStage",
+    "Decode",
+    "FillStage",
+    "Filter",
+    "FlatMap",
+    "Map",
+    "On",
+    "Own",
+    "Select",
+    "Stage",
+    "leading",
+]
 
 
 class Stage:
-    """One step of a plan."""
+    """One step of a plan.
+
+    >>> Map(abs).keeps_count, Filter(bool).keeps_count
+    (True, False)
+    """
 
     keeps_count: ClassVar[bool] = True
     """Whether as many samples come out as go in."""
@@ -38,10 +56,23 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class BlockStage(Stage, ABC):
-    """A stage that needs to see no more than one sample."""
+    """A stage that needs to see no more than one sample.
+
+    >>> from dataclasses import dataclass
+    >>> from shoal.pipeline.stages import BlockStage
+    >>> @dataclass(frozen=True, slots=True)
+    ... class Doubled(BlockStage):
+    ...     def process(self, block):
+    ...         return block.with_samples([{**sample, "x": 2 * sample["x"]} for sample in block.samples])
+    >>> import shoal
+    >>> [int(sample["x"]) for sample in shoal.from_arrays({"x": range(3)}).apply(Doubled())]
+    [0, 2, 4]
+    """
 
     shows_bytes: ClassVar[bool] = True
     """Whether it hands undecoded fields to the user's code, which expects bytes and not views into a shard."""
+    counts: ClassVar[bool] = True
+    """Whether statistics tell of it."""
 
     pool: Pool | None = field(default=None, kw_only=True)
     """Workers of its own; None to be done with its neighbours by those of the run."""
@@ -57,7 +88,12 @@ class BlockStage(Stage, ABC):
 
 @dataclass(frozen=True, slots=True)
 class FillStage(BlockStage):
-    """A stage that makes one array of known shape of each sample, and can make it where the batch will be."""
+    """A stage that makes one array of known shape of each sample, and can make it where the batch will be.
+
+    >>> from shoal.image import center_crop
+    >>> isinstance(center_crop(32), FillStage)
+    True
+    """
 
     @property
     @abstractmethod
@@ -75,7 +111,11 @@ class FillStage(BlockStage):
 
 @dataclass(frozen=True, slots=True)
 class Own(BlockStage):
-    """Turns views into a mapped shard into bytes."""
+    """Turns views into a mapped shard into bytes.
+
+    >>> Own().process(Block([{"__key__": "a", "txt": memoryview(b"hello")}])).samples
+    [{'__key__': 'a', 'txt': b'hello'}]
+    """
 
     shows_bytes = False
 
@@ -86,7 +126,12 @@ class Own(BlockStage):
 
 @dataclass(frozen=True, slots=True)
 class Select(BlockStage):
-    """Keeps the named fields, each under its first name; ``"jpg;jpeg"`` takes the first that is there."""
+    """Keeps the named fields, each under its first name; ``"jpg;jpeg"`` takes the first that is there.
+
+    >>> block = Block([{"__key__": "a", "jpeg": b"", "cls": b"1", "txt": b""}])
+    >>> Select((("jpg", "jpeg"), ("cls",))).process(block).samples
+    [{'__key__': 'a', 'jpg': b'', 'cls': b'1'}]
+    """
 
     shows_bytes = False
     fields: tuple[tuple[str, ...], ...]
@@ -110,7 +155,11 @@ class Select(BlockStage):
 
 @dataclass(frozen=True, slots=True)
 class Decode(BlockStage):
-    """Turns the bytes of fields into values, by extension."""
+    """Turns the bytes of fields into values, by extension.
+
+    >>> Decode().process(Block([{"__key__": "a", "cls": b"7", "txt": b"hello"}])).samples
+    [{'__key__': 'a', 'cls': 7, 'txt': 'hello'}]
+    """
 
     shows_bytes = False
     options: DecodeOptions = field(default_factory=DecodeOptions)
@@ -150,8 +199,44 @@ class Decode(BlockStage):
 
 
 @dataclass(frozen=True, slots=True)
-class Map(BlockStage):
-    """Turns each sample into another one."""
+class CallStage(BlockStage):
+    """A stage that calls a function of the user's.
+
+    >>> isinstance(Map(abs), CallStage), isinstance(Own(), CallStage)
+    (True, False)
+    """
+
+    device: Site | None = field(default=None, kw_only=True)
+    """Where the function finds its samples; None in the memory of the process."""
+
+
+@dataclass(frozen=True, slots=True)
+class On(CallStage):
+    """Takes samples to a device, where they stay if no other stage follows.
+
+    >>> import shoal
+    >>> loader = shoal.from_arrays({"x": range(2)}).on("cpu").loader(2, to="torch")  # adds this stage to the plan
+    >>> [batch["x"].tolist() for batch in loader]
+    [[0, 1]]
+    """
+
+    @property
+    def title(self) -> str:
+        """How it is called."""
+        return f"on({'' if self.device is None else self.device.name})"
+
+    def process(self, block: Block) -> Block:
+        """Leave the samples as they are: they are there."""
+        return block
+
+
+@dataclass(frozen=True, slots=True)
+class Map(CallStage):
+    """Turns each sample into another one.
+
+    >>> Map(lambda sample: {"x": -sample["x"]}).process(Block([{"__key__": "a", "x": 1}])).samples
+    [{'__key__': 'a', 'x': -1}]
+    """
 
     function: Callable[..., Sample]
     random: int | None = None
@@ -178,8 +263,13 @@ class Map(BlockStage):
 
 
 @dataclass(frozen=True, slots=True)
-class Filter(BlockStage):
-    """Keeps the samples for which a function is true."""
+class Filter(CallStage):
+    """Keeps the samples for which a function is true.
+
+    >>> block = Block([{"__key__": "a", "x": 1}, {"__key__": "b", "x": 2}])
+    >>> [sample["__key__"] for sample in Filter(lambda sample: sample["x"] > 1).process(block).samples]
+    ['b']
+    """
 
     keeps_count = False
     predicate: Callable[[Sample], bool]
@@ -195,8 +285,13 @@ class Filter(BlockStage):
 
 
 @dataclass(frozen=True, slots=True)
-class FlatMap(BlockStage):
-    """Turns each sample into any number of samples."""
+class FlatMap(CallStage):
+    """Turns each sample into any number of samples.
+
+    >>> twice = FlatMap(lambda sample: [{"x": sample["x"]}, {"x": -sample["x"]}])
+    >>> [sample["x"] for sample in twice.process(Block([{"__key__": "a", "x": 1}])).samples]
+    [1, -1]
+    """
 
     keeps_count = False
     function: Callable[[Sample], Iterable[Sample]]
@@ -219,7 +314,12 @@ class FlatMap(BlockStage):
 
 
 def leading(stages: Iterable[Stage]) -> tuple[BlockStage, ...]:
-    """Give the stages before the first that needs to see more than one sample."""
+    """Give the stages before the first that needs to see more than one sample.
+
+    >>> from shoal.pipeline.gather import Take
+    >>> [type(stage).__name__ for stage in leading([Own(), Decode(), Take(3), Map(abs)])]
+    ['Own', 'Decode']
+    """
     found: list[BlockStage] = []
     for stage in stages:
         if not isinstance(stage, BlockStage):
@@ -256,6 +356,9 @@ def describe(stage: Stage) -> str:
     >>> describe(Map(len))
     'map(len)'
     """
+    title: str | None = getattr(stage, "title", None)
+    if title is not None:
+        return title
     function = getattr(stage, "function", None) or getattr(stage, "predicate", None)
     inner = getattr(function, "__qualname__", type(function).__name__) if function is not None else ""
     joined = getattr(stage, "joined", ())

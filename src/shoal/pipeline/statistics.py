@@ -13,15 +13,23 @@ __all__ = ["StageStatistics", "Statistics"]
 #: A consumer that waits for less than this share of the time is itself what takes the time.
 _PATIENT = 0.1
 _BUSY = 0.7
+#: How steps are called that take samples to a device and back, by a thread of their own.
+_MOVES = ("to ", "from ")
 
 
 @dataclass(frozen=True, slots=True)
 class StageStatistics:
-    """One stage of a run."""
+    """One stage of a run.
+
+    >>> import shoal
+    >>> run = shoal.from_arrays({"x": range(3)}).map(lambda sample: sample).run()
+    >>> len(list(run)), any("map" in stage.name for stage in run.statistics().stages)
+    (3, True)
+    """
 
     name: str
     mode: str
-    """``"thread"``, ``"process"``, or ``"caller"``: done by whoever asks for samples."""
+    """``"thread"``, ``"process"``, ``"caller"``: done by whoever asks for samples, or ``"feeder"``: on other hosts."""
     workers: int
     """Those of its pool, which it may share with its neighbours."""
     samples: int
@@ -85,6 +93,8 @@ class Statistics:
             case "consumer":
                 return "the run is ahead of whoever uses its samples; fewer workers might do"
         stage, processors = self._slowest(), settings.processors()
+        if stage.mode == "feeder":
+            return f"the feeders are behind, most of all with {stage.name}: add feeders, or give them more workers"
         if stage.mode == "caller":
             return f"{stage.name} is done by whoever asks for samples: give it workers"
         if self._pool_share(stage) < _BUSY:
@@ -95,6 +105,10 @@ class Statistics:
             )
         if stage.mode == "thread" and stage.workers > 1 and self.processors < 1.3:
             return f'{stage.name} holds the interpreter\'s lock ({self.processors:.1f} processors busy): mode="process"'
+        if stage.name.startswith(_MOVES):
+            return (
+                f"samples go {stage.name} one after the other: batch them before, or send smaller types, such as uint8"
+            )
         if stage.workers >= processors:
             return f"all {processors} processors are at work: make {stage.name} cheaper, or give it more processors"
         return f"give {stage.name} more than {stage.workers} workers"

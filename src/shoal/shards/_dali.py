@@ -20,6 +20,14 @@ def write_dali_index(index: ShardIndex, path: str | os.PathLike[str]) -> None:
     """Write an index that DALI's WebDataset reader takes.
 
     A name with white space in it cannot be written: DALI separates by blanks and quotes nothing.
+
+    >>> import tempfile
+    >>> builder = IndexBuilder()
+    >>> builder.add(Entry("a", 0, {"jpg": (512, 100)}))
+    >>> path = Path(tempfile.mkdtemp(), "a.idx")
+    >>> write_dali_index(builder.build(shard_size=4096, version="v1"), path)
+    >>> path.read_text().splitlines()
+    ['v1.2 1', 'jpg 512 100 a.jpg']
     """
     if not index.seekable:
         raise IndexFileError("DALI reads plain tars only: a compressed shard has no index for it")
@@ -29,9 +37,18 @@ def write_dali_index(index: ShardIndex, path: str | os.PathLike[str]) -> None:
 
 
 def read_dali_index(path: str | os.PathLike[str], shard: str | os.PathLike[str]) -> ShardIndex:
-    """Read the index that DALI keeps of a shard.
+    r"""Read the index that DALI keeps of a shard.
 
     It names no shard and no version of it, so it is taken for that of ``shard`` as it is now.
+
+    >>> import tempfile
+    >>> from shoal.shards import TarWriter
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> with TarWriter(folder / "a.tar") as writer:
+    ...     _ = writer.write({"__key__": "a", "txt": "hello"})
+    >>> _ = (folder / "a.idx").write_text("v1.2 1\ntxt 512 5 a.txt\n")
+    >>> read_dali_index(folder / "a.idx", folder / "a.tar").entry(0).fields
+    {'txt': (512, 5)}
     """
     lines = Path(path).read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     version, _, count = lines[0].partition(" ") if lines else ("", "", "")

@@ -18,7 +18,11 @@ _METADATA = re.compile(r"__[^/]*__(?:$|/)")
 
 @dataclass(slots=True)
 class Entry(Generic[T]):
-    """One sample: its key, and for each field something that stands for the bytes."""
+    """One sample: its key, and for each field something that stands for the bytes.
+
+    >>> Entry("000001", begin=0, fields={"jpg": (512, 100), "cls": (1536, 1)}).fields["cls"]
+    (1536, 1)
+    """
 
     key: str
     begin: int

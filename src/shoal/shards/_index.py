@@ -271,7 +271,14 @@ def _view(column: Any) -> memoryview:
 
 
 class IndexBuilder:
-    """Collects samples while a shard is read or written, and makes an index of them."""
+    """Collects samples while a shard is read or written, and makes an index of them.
+
+    >>> builder = IndexBuilder()
+    >>> builder.add(Entry("a", 0, {"jpg": (512, 100)}))
+    >>> builder.add(Entry("b", 1024, {"jpg": (1536, 50)}))
+    >>> len(builder.build(shard_size=4096, version="v1"))
+    2
+    """
 
     def __init__(self) -> None:
         self._keys: list[str] = []

@@ -25,13 +25,31 @@ def beside(url: str) -> str:
 
 
 def load_index(url: str) -> ShardIndex:
-    """Read an index file."""
+    """Read an index file.
+
+    >>> import shoal, tempfile
+    >>> path = f"{tempfile.mkdtemp()}/a.tar"
+    >>> with shoal.shards.TarWriter(path) as writer:
+    ...     _ = writer.write({"__key__": "a", "txt": "hello"})
+    >>> source = shoal.sources.TarSource(path)
+    >>> save_index(source.index(source.shards()[0]), beside(path))
+    >>> load_index(beside(path)).entry(0).key
+    'a'
+    """
     with open_read(url) as file:
         return ShardIndex.from_bytes(file.read(), url)
 
 
 def save_index(index: ShardIndex, url: str) -> None:
-    """Write an index file; no reader ever sees half of it."""
+    """Write an index file; no reader ever sees half of it.
+
+    >>> import tempfile
+    >>> from shoal.shards import IndexBuilder
+    >>> url = f"{tempfile.mkdtemp()}/a.tar.index"
+    >>> save_index(IndexBuilder().build(shard_size=1024, version="v1"), url)
+    >>> len(load_index(url))
+    0
+    """
     with open_write(url) as target:
         target.write(index.to_bytes())
 
@@ -47,6 +65,9 @@ def find_index(url: str, info: UrlInfo, *, verified_by_reads: bool = False) -> S
     """Find the index of a shard as it is now: beside it, else in the cache.
 
     A reader that compares what it reads with the index may take one beside a remote shard of the same size.
+
+    >>> find_index("memory://doc/never-read.tar", UrlInfo(1024, "v1")) is None
+    True
     """
     places = [_cached(url), beside(url)] if local_path(url) is None else [beside(url), _cached(url)]
     for place in places:
@@ -61,7 +82,13 @@ def find_index(url: str, info: UrlInfo, *, verified_by_reads: bool = False) -> S
 
 
 def keep_index(url: str, index: ShardIndex) -> None:
-    """Put an index into the cache. A cache that cannot be written is no reason to stop reading."""
+    """Put an index into the cache. A cache that cannot be written is no reason to stop reading.
+
+    >>> from shoal.shards import IndexBuilder
+    >>> keep_index("memory://doc/kept.tar", IndexBuilder().build(shard_size=1024, version="v1"))
+    >>> len(find_index("memory://doc/kept.tar", UrlInfo(1024, "v1")))
+    0
+    """
     try:
         save_index(index, _cached(url))
     except OSError:

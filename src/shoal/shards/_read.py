@@ -30,7 +30,11 @@ Rename: TypeAlias = Callable[[str], str | None]
 
 
 class Payload(NamedTuple):
-    """A field that came along a stream: where it was, and its bytes unless nobody wants them."""
+    """A field that came along a stream: where it was, and its bytes unless nobody wants them.
+
+    >>> Payload(offset=512, size=5, data=b"hello").data
+    b'hello'
+    """
 
     offset: int
     size: int
@@ -38,7 +42,18 @@ class Payload(NamedTuple):
 
 
 class MappedTar:
-    """A plain tar file, mapped. Samples are views into the map, which lives as long as any of them does."""
+    """A plain tar file, mapped. Samples are views into the map, which lives as long as any of them does.
+
+    >>> import tempfile
+    >>> from shoal.shards import TarWriter
+    >>> path = f"{tempfile.mkdtemp()}/a.tar"
+    >>> with TarWriter(path) as writer:
+    ...     _ = writer.write({"__key__": "a", "txt": "hello"})
+    >>> with open(path, "rb") as file:
+    ...     tar = MappedTar(file, path)
+    >>> [(entry.key, bytes(tar.view(entry.fields["txt"]))) for entry in tar.entries()]
+    [('a', b'hello')]
+    """
 
     def __init__(self, file: BinaryIO, name: str, rename: Rename | None = None) -> None:
         try:
@@ -128,6 +143,14 @@ class StreamedTar:
     """A tar that can only be read forward, compressed or not. Samples have the bytes of the fields that are kept.
 
     ``begin`` is where in the tar the stream starts; one that starts in the middle is not compressed.
+
+    >>> from shoal.shards import TarWriter
+    >>> buffer = io.BytesIO()
+    >>> with TarWriter(buffer) as writer:
+    ...     _ = writer.write({"__key__": "a", "txt": "hello"})
+    >>> tar = StreamedTar(io.BufferedReader(io.BytesIO(buffer.getvalue())), "a.tar")
+    >>> [tar.sample(entry) for entry in tar.entries()]
+    [{'__key__': 'a', 'txt': b'hello'}]
     """
 
     def __init__(self, stream: io.BufferedReader, name: str, rename: Rename | None = None, *, begin: int = 0) -> None:

@@ -17,7 +17,16 @@ _END = bytes(1024)
 
 
 def renamed(span: Span, key: str) -> Span:
-    """Copy a sample, in memory, to one with another key."""
+    """Copy a sample, in memory, to one with another key.
+
+    >>> import tempfile
+    >>> from shoal.shards import TarWriter, read_spans
+    >>> path = f"{tempfile.mkdtemp()}/a.tar"
+    >>> with TarWriter(path) as writer:
+    ...     _ = writer.write({"__key__": "a", "txt": "hello"})
+    >>> [renamed(span, "b").key for span in read_spans(path)]
+    ['b']
+    """
     data = io.BytesIO(b"".join([*span.pieces(), _END]))
     (entry,) = StreamedTar(io.BufferedReader(data), span.key).entries()
     made = io.BytesIO()

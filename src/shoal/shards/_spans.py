@@ -26,6 +26,14 @@ class Span(ABC):
     """A sample as it lies in a tar.
 
     Its bytes can be had once, and until the next span is asked for; `held` gives a span without this limit.
+
+    >>> import tempfile
+    >>> from shoal.shards import TarWriter, read_spans
+    >>> path = f"{tempfile.mkdtemp()}/a.tar"
+    >>> with TarWriter(path) as writer:
+    ...     _ = writer.write({"__key__": "a", "txt": "hello"})
+    >>> [(span.key, span.size, len(b"".join(span.pieces()))) for span in read_spans(path)]
+    [('a', 1024, 1024)]
     """
 
     __slots__ = ("key",)

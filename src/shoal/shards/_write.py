@@ -223,7 +223,15 @@ class TarWriter(_AllOrNothing):
 
 @dataclass(frozen=True, slots=True)
 class WrittenShard:
-    """A shard that is complete."""
+    """A shard that is complete.
+
+    >>> import tempfile
+    >>> with ShardWriter(f"{tempfile.mkdtemp()}/%d.tar", maxcount=2) as writer:
+    ...     for i in range(3):
+    ...         _ = writer.write({"__key__": str(i), "cls": i})
+    >>> [(shard.count, shard.size) for shard in writer.shards]
+    [(2, 3072), (1, 2048)]
+    """
 
     url: str
     count: int

@@ -35,7 +35,12 @@ _ROW, _VIEW = 48, 16
 
 @dataclass(frozen=True, slots=True)
 class RowForm:
-    """Which columns of a file become fields, and what becomes the key."""
+    """Which columns of a file become fields, and what becomes the key.
+
+    >>> form = RowForm.of(pa.schema({"name": pa.string(), "age": pa.int64()}), "pets.parquet", "pets", ["age"], None)
+    >>> form.fields, form.keys(pa.record_batch({"age": [3, 5]}), [0, 1])
+    (('age',), ['pets-000000000', 'pets-000000001'])
+    """
 
     url: str
     stem: str
@@ -120,7 +125,13 @@ def _check_present(name: str, names: Counter[str], url: str) -> None:
 
 
 class Rows:
-    """Consecutive rows of a file, as Arrow holds them."""
+    """Consecutive rows of a file, as Arrow holds them.
+
+    >>> batch = pa.record_batch({"name": ["Rex", "Mia"], "age": [3, 5]})
+    >>> form = RowForm.of(batch.schema, "pets.parquet", "pets", ["age"], "name")
+    >>> Rows(batch, 10, form).samples([11])
+    [{'__key__': 'Mia', 'age': 5}]
+    """
 
     def __init__(self, batch: pa.RecordBatch, first: int, form: RowForm) -> None:
         self._batch = batch.select(form.columns)

@@ -23,7 +23,15 @@ _OPEN = 64
 
 
 class StoreSource(Source):
-    """The rows of a stored frame, table, array or dict of arrays, or of all partitions of one."""
+    """The rows of a stored frame, table, array or dict of arrays, or of all partitions of one.
+
+    >>> import tempfile
+    >>> from shoal import store
+    >>> shelf = store.connect(tempfile.mkdtemp(), memory="10MB")
+    >>> source = StoreSource(shelf.put({"x": np.arange(3), "y": np.arange(3) * 2}), shelf)
+    >>> [(int(row["x"]), int(row["y"])) for row in source.take(source.shards()[0], [2, 0])]
+    [(2, 4), (0, 0)]
+    """
 
     def __init__(self, object_id: Any, store: BaseStore | None = None, *, partitions: str = "all") -> None:
         self._store = connect() if store is None else store

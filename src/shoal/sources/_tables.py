@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal._kept import Kept
 from shoal.abc import Batch, Block, Columns, Picks, Sample, Shard, Source
 from shoal.errors import CacheError, PlanError, UrlChangedError
 from shoal.files import CachedFile, UrlInfo, display, expand, local_path, scheme, stat
 from shoal.settings import processors
 from shoal.sources._cache import Cache, shard_cache
-from shoal.sources._kept import Kept
 from shoal.sources._tar import Urls
 
 if TYPE_CHECKING:
@@ -56,7 +56,11 @@ _FOOTERS = 16
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """How files of rows are read."""
+    """How files of rows are read.
+
+    >>> TableOptions.of(["name", "age"], key="name")
+    TableOptions(columns=('name', 'age'), key='name', trust=False)
+    """
 
     columns: tuple[str, ...] | None = None
     """The columns to read; None for all."""
@@ -75,7 +79,12 @@ class TableOptions:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A file: its URL, where its bytes are (there, or in a cached copy), and which version of it is meant."""
+    """A file: its URL, where its bytes are (there, or in a cached copy), and which version of it is meant.
+
+    >>> place = Place("s3://pets/2024.parquet", "s3://pets/2024.parquet", UrlInfo(1000, "etag"))
+    >>> place.stem, place.is_passing
+    ('2024', False)
+    """
 
     url: str
     path: str
@@ -102,7 +111,16 @@ class Place:
 
 
 class TableFile(Protocol):
-    """An open file. Several threads may read groups of it at the same time."""
+    """An open file. Several threads may read groups of it at the same time.
+
+    >>> class Empty:
+    ...     bounds, is_passing = (0,), False
+    ...     def pieces(self, group, size): return iter(())
+    ...     def stored(self, group): return None
+    >>> file: TableFile = Empty()
+    >>> list(file.pieces(0, 1000))
+    []
+    """
 
     @property
     def bounds(self) -> Sequence[int] | None:
@@ -120,7 +138,16 @@ class TableFile(Protocol):
 
 
 class TableSource(Source):
-    """What Parquet and Arrow files have in common."""
+    """What Parquet and Arrow files have in common.
+
+    >>> import tempfile, pandas
+    >>> from shoal.sources import ParquetSource
+    >>> path = f"{tempfile.mkdtemp()}/pets.parquet"
+    >>> pandas.DataFrame({"name": ["Rex", "Mia"], "age": [3, 5]}).to_parquet(path)
+    >>> source = ParquetSource(path, columns=["age"], key="name")
+    >>> isinstance(source, TableSource), [source.length(shard) for shard in source.shards()]
+    (True, [2])
+    """
 
     suffixes: ClassVar[tuple[str, ...]] = ()
 

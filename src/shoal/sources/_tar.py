@@ -11,12 +11,12 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal._kept import Kept
 from shoal.abc import Block, Columns, Sample, Shard, Source
 from shoal.files import expand, stat
 from shoal.shards import Rename, ShardIndex
 from shoal.sources._blocks import blocks
 from shoal.sources._cache import Cache, shard_cache
-from shoal.sources._kept import Kept
 from shoal.sources._tar_reader import MappedReader, TarOptions, TarReader, open_tar, shard_version
 
 __all__ = ["TarSource", "Urls"]
@@ -32,6 +32,17 @@ class TarSource(Source):
     A plain local file is mapped, and its samples are views into the map. Everything else is read as a stream; a remote
     shard may be kept in a local cache first. The index of a shard is built on the way when it is read to its end, and
     kept; whatever needs lengths or random access uses it.
+
+    >>> import tempfile
+    >>> from shoal.shards import TarWriter
+    >>> path = f"{tempfile.mkdtemp()}/a.tar"
+    >>> with TarWriter(path) as writer:
+    ...     for number in range(3):
+    ...         _ = writer.write({"__key__": str(number), "cls": number})
+    >>> source = TarSource(path)
+    >>> (shard,) = source.shards()
+    >>> source.length(shard), [bytes(sample["cls"]) for sample in source.take(shard, [2, 0])]
+    (3, [b'2', b'0'])
     """
 
     def __init__(

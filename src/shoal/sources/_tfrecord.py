@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from shoal._kept import Kept
 from shoal._optional import require
 from shoal.abc import Block, Sample, Shard, Source
 from shoal.errors import CacheError, CorruptShardError, PlanError, SampleError
 from shoal.files import UrlInfo, display, expand, local_path, stat
 from shoal.sources._blocks import blocks
 from shoal.sources._cache import Cache, shard_cache
-from shoal.sources._kept import Kept
 from shoal.sources._tables import Place
 from shoal.sources._tar import Urls
 from shoal.sources._tfrecord_features import Features

@@ -78,7 +78,12 @@ class Feature:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Those features that are read, in their order; all of them, as lists, if none are named."""
+    """Those features that are read, in their order; all of them, as lists, if none are named.
+
+    >>> from shoal.sources import pack_example
+    >>> Features.of(None).parsed(pack_example({"age": [3], "name": [b"Rex"]}))["age"]
+    array([3])
+    """
 
     named: tuple[Feature, ...] | None = None
 

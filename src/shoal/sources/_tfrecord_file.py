@@ -25,7 +25,15 @@ __all__ = ["RecordFile", "open_record_file"]
 
 
 def open_record_file(url: str, copy: CachedFile | None = None) -> RecordFile:
-    """Open a file where it is, or its copy in a cache."""
+    """Open a file where it is, or its copy in a cache.
+
+    >>> import pathlib, tempfile
+    >>> from shoal.sources import pack_record
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "a.tfrecord")
+    >>> _ = path.write_bytes(pack_record(b"one") + pack_record(b"two"))
+    >>> open_record_file(str(path)).mapped
+    True
+    """
     place = url if copy is None else copy.path
     with open_read(place) as file:
         plain = compression_of(file.read(HEAD_BYTES)) is None

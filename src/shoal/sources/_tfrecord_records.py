@@ -79,7 +79,16 @@ def compression_of(head: bytes) -> str | None:
 
 @contextmanager
 def open_records(url: str, offset: int = 0) -> Iterator[Read]:
-    """Open a file as the plain bytes of its records, from one of them on; a compressed file is read from its start."""
+    """Open a file as the plain bytes of its records, from one of them on; a compressed file is read from its start.
+
+    >>> import pathlib, tempfile
+    >>> from shoal.sources import pack_record
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "a.tfrecord")
+    >>> _ = path.write_bytes(pack_record(b"one"))
+    >>> with open_records(str(path)) as read:
+    ...     len(read(1000))
+    19
+    """
     with open_read(url, offset=offset) as stream:
         compression = None if offset else compression_of(_head(stream, url))
         if compression == "gz":

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from shoal.store._folder import StoreWarning
     from shoal.store._globals import make_global_dataframe, make_global_tensor, partitions
     from shoal.store._ids import ObjectID
+    from shoal.store._listing import Listed, listing
     from shoal.store._meta import Blob, Object, ObjectMeta
     from shoal.store._placing import Home, Placed, make_global
     from shoal.store._rows import columns, row_partitions
@@ -45,6 +46,7 @@ __all__ = [
     "BuilderContext",
     "Holder",
     "Home",
+    "Listed",
     "Object",
     "ObjectID",
     "ObjectMeta",
@@ -62,6 +64,7 @@ __all__ = [
     "context",
     "get_current_builders",
     "get_current_resolvers",
+    "listing",
     "make_global",
     "make_global_dataframe",
     "make_global_tensor",
@@ -91,6 +94,7 @@ __getattr__, __dir__ = attach(
         "_folder": ("StoreWarning",),
         "_globals": ("make_global_dataframe", "make_global_tensor", "partitions"),
         "_ids": ("ObjectID",),
+        "_listing": ("Listed", "listing"),
         "_meta": ("Blob", "Object", "ObjectMeta"),
         "_placing": ("Home", "Placed", "make_global"),
         "_rows": ("columns", "row_partitions"),

@@ -21,7 +21,14 @@ Id: TypeAlias = "ObjectID | int | str"
 
 
 class BaseStore(ObjectStore):
-    """A store that can create described objects, and describe those that it has."""
+    """A store that can create described objects, and describe those that it has.
+
+    >>> import tempfile
+    >>> from shoal.store import connect
+    >>> store = connect(tempfile.mkdtemp(), memory="10MB")
+    >>> isinstance(store, BaseStore), [meta.typename for meta in store.list_objects()]
+    (True, [])
+    """
 
     trust = False
     """Whether pickles may be put and got."""

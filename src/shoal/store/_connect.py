@@ -27,6 +27,13 @@ def connect(
     False for none; both stay as they are for who comes next. ``trust`` allows pickles. URLs are
     ``grpc://host:port`` and ``grpc+tls://host:port`` (`shoal store serve`), with ``token=``, a text or the `Path` of a
     file, and ``tls_root=``, the path of a certificate to trust; and ``vineyard://socket``.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> folder = tempfile.mkdtemp()
+    >>> _ = connect(folder, memory="10MB").put(np.arange(3), name="numbers", persist=True)
+    >>> connect(folder).get("numbers").tolist()  # in this program, or in any other
+    [0, 1, 2]
     """
     where = settings.current().store if path_or_url is None else os.fspath(path_or_url)
     scheme, _, rest = (where or "").partition("://")

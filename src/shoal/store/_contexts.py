@@ -62,7 +62,17 @@ class _Registered:
 
 
 class BuilderContext:
-    """Functions that make descriptions of values, by type."""
+    """Functions that make descriptions of values, by type.
+
+    >>> from shoal.store import connect
+    >>> import fractions, tempfile
+    >>> def build(store, value):
+    ...     return ObjectMeta("doc::Fraction", {"top": value.numerator, "bottom": value.denominator})
+    >>> store = connect(tempfile.mkdtemp(), memory="10MB")
+    >>> with builder_context({fractions.Fraction: build}):
+    ...     store.get_meta(store.put(fractions.Fraction(1, 3)))["bottom"]
+    3
+    """
 
     def __init__(self, builders: Mapping[type | str, Builder | str] | None = None) -> None:
         self._builders: dict[type | str, Builder | str] = {}
@@ -109,7 +119,16 @@ class BuilderContext:
 
 
 class ResolverContext:
-    """Functions that make values of objects, by the beginning of the name of their type."""
+    """Functions that make values of objects, by the beginning of the name of their type.
+
+    >>> from shoal.store import connect
+    >>> import tempfile
+    >>> store = connect(tempfile.mkdtemp(), memory="10MB")
+    >>> made = store.create(ObjectMeta("doc::Fraction", {"top": 1, "bottom": 3}))
+    >>> with resolver_context({"doc::Fraction": lambda obj: f"{obj.meta['top']}/{obj.meta['bottom']}"}):
+    ...     store.get(made)
+    '1/3'
+    """
 
     def __init__(
         self, resolvers: Mapping[str, Resolver | str] | None = None, parent: ResolverContext | None = None
@@ -173,7 +192,14 @@ _TRUSTED: ContextVar[bool] = ContextVar("shoal trust", default=False)
 
 
 def trusted() -> bool:
-    """Tell whether the caller allows what runs code: pickles."""
+    """Tell whether the caller allows what runs code: pickles.
+
+    >>> trusted()
+    False
+    >>> with trusting(True):
+    ...     trusted()
+    True
+    """
     return _TRUSTED.get()
 
 
@@ -188,12 +214,22 @@ def trusting(trust: bool) -> Iterator[None]:
 
 
 def get_current_builders() -> BuilderContext:
-    """Give the context in which values become objects."""
+    """Give the context in which values become objects.
+
+    >>> with builder_context() as mine:
+    ...     get_current_builders() is mine
+    True
+    """
     return _BUILDERS.get() or _defaults()[0]
 
 
 def get_current_resolvers() -> ResolverContext:
-    """Give the context in which objects become values."""
+    """Give the context in which objects become values.
+
+    >>> with resolver_context() as mine:
+    ...     get_current_resolvers() is mine
+    True
+    """
     return _RESOLVERS.get() or _defaults()[1]
 
 
@@ -201,7 +237,12 @@ def get_current_resolvers() -> ResolverContext:
 def builder_context(
     builders: Mapping[type | str, Builder | str] | None = None, base: BuilderContext | None = None
 ) -> Iterator[BuilderContext]:
-    """Register builders for a while."""
+    """Register builders for a while.
+
+    >>> with builder_context({complex: "some.module:build"}) as builders:
+    ...     isinstance(builders, BuilderContext)
+    True
+    """
     made = (base or get_current_builders()).copy()
     for kind, function in (builders or {}).items():
         made.register(kind, function)
@@ -216,7 +257,14 @@ def builder_context(
 def resolver_context(
     resolvers: Mapping[str, Resolver | str] | None = None, base: ResolverContext | None = None
 ) -> Iterator[ResolverContext]:
-    """Register resolvers for a while."""
+    """Register resolvers for a while.
+
+    >>> before = get_current_resolvers()
+    >>> with resolver_context() as resolvers:
+    ...     resolvers.register("doc::Point", lambda obj: (obj.meta["x"], obj.meta["y"]))
+    >>> get_current_resolvers() is before
+    True
+    """
     made = (base or get_current_resolvers()).copy()
     for prefix, function in (resolvers or {}).items():
         made.register(prefix, function)
@@ -229,7 +277,12 @@ def resolver_context(
 
 @contextmanager
 def context() -> Iterator[tuple[BuilderContext, ResolverContext]]:
-    """Register builders and resolvers for a while."""
+    """Register builders and resolvers for a while.
+
+    >>> with context() as (builders, resolvers):
+    ...     get_current_builders() is builders, get_current_resolvers() is resolvers
+    (True, True)
+    """
     with builder_context() as builders, resolver_context() as resolvers:
         yield builders, resolvers
 

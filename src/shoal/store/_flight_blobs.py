@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from shoal._flight import MESSAGE
 from shoal._slabs import Slabs
 from shoal.errors import StoreError
 from shoal.store._flight_line import Line, Write
-from shoal.store._flight_wire import MESSAGE, Document, as_id, blobs_of, layout
+from shoal.store._flight_wire import Document, as_id, blobs_of, layout
 from shoal.store._ids import ObjectID
 from shoal.store._meta import Blob, LazyBlob, ObjectMeta
 

@@ -7,10 +7,10 @@ import secrets
 import threading
 import time
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from shoal._ending import ends_with_program
+from shoal._flight import certificate_text, secret_text
 from shoal.errors import ObjectNotFoundError
 from shoal.store._base import BaseStore, Id
 from shoal.store._flight_blobs import Cargo, messages, pieces
@@ -30,6 +30,14 @@ class RemoteStore(BaseStore):
 
     ``token`` is a text, or the `Path` of a file that holds it; ``tls_root`` the path of a certificate to trust, or its
     text. Objects that are not persisted go when the connection is closed, or this process ends.
+
+    >>> import tempfile
+    >>> from shoal.store import StoreServer
+    >>> server = StoreServer(tempfile.mkdtemp(), token="at least sixteen characters")
+    >>> with RemoteStore(server.url, token="at least sixteen characters") as store:
+    ...     store.get(store.put([1, 2, 3]))
+    [1, 2, 3]
+    >>> server.close()
     """
 
     def __init__(
@@ -43,7 +51,7 @@ class RemoteStore(BaseStore):
     ) -> None:
         """Have a store; one that is not ``joined`` answers for itself alone, and soon."""
         self.url, self.trust = url, trust
-        self._token, self._tls_root, self._joined = _text(token), _certificate(tls_root), joined
+        self._token, self._tls_root, self._joined = secret_text(token), certificate_text(tls_root), joined
         self._line = Line(url, self._token, self._tls_root, hasty=not joined)
         self._session = secrets.token_hex(16)
         self._held: Any = None
@@ -189,15 +197,6 @@ class RemoteStore(BaseStore):
             if self._held is None:
                 self._held = self._line.hold({"session": self._session})
         return self._session
-
-
-def _text(given: str | os.PathLike[str] | None) -> str | None:
-    """Take a text, or read it from a file."""
-    return given if given is None or isinstance(given, str) else Path(given).read_text().strip()
-
-
-def _certificate(given: str | os.PathLike[str] | None) -> str | None:
-    return given if isinstance(given, str) and given.startswith("-----BEGIN") else _text(given and Path(given))
 
 
 def _again(url: str, token: str | None, tls_root: str | None, trust: bool, joined: bool) -> RemoteStore:

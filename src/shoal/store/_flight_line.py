@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import time
@@ -11,10 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from shoal import settings
+from shoal._flight import batch_of, bytes_of, call_options, check_fork, connected, flight, pack, schema
 from shoal.errors import StoreError, StoreUnreachableError
-from shoal.store._flight_wire import flight, pack, raise_told, schema, unpack
+from shoal.store._flight_wire import DIALECT
 
-__all__ = ["Line", "batch_of", "bytes_of"]
+__all__ = ["Line"]
 
 T = TypeVar("T")
 Write = Callable[[int, Any], None]
@@ -26,8 +26,6 @@ _SLOWEST = 2**20  # bytes a second; what is slower is asked for again, from wher
 _LONGEST_PAUSE = 30.0
 _HASTY = 10.0
 _BROKEN = (flight.FlightUnavailableError, flight.FlightTimedOutError, flight.FlightCancelledError)
-#: The process that first had a line; one that is forked from it cannot have any.
-_FIRST: list[int] = []
 
 
 class Line:
@@ -55,7 +53,7 @@ class Line:
         def ask() -> tuple[dict[str, Any], memoryview | None]:
             action = flight.Action(verb, pack(body))
             first, *more = self._client(0).do_action(action, self._options(wait))
-            return unpack(first.body.to_pybytes()), memoryview(more[0].body) if more else None
+            return DIALECT.unpack(first.body.to_pybytes()), memoryview(more[0].body) if more else None
 
         wait = min(_HASTY, self._wait) if self._hasty else self._wait
         retries = min(1, self._retries) if self._hasty else self._retries
@@ -91,7 +89,7 @@ class Line:
                 writer.close()
             if answer is None:
                 raise StoreError(f"the store at {self.url} took an object, and did not name it")
-            return unpack(answer.to_pybytes())
+            return DIALECT.unpack(answer.to_pybytes())
 
         return self._trying(put, 0)
 
@@ -124,7 +122,7 @@ class Line:
                 self._drop(number)
                 self._pause(failed, self._retries, error)
             except flight.FlightError as error:
-                raise_told(error, self.url)
+                DIALECT.raise_told(error, self.url)
 
     def _messages(self, number: int, ticket: dict[str, Any], size: int) -> Iterable[Any]:
         options = self._options(self._wait + size / _SLOWEST)
@@ -147,7 +145,7 @@ class Line:
                 is_silent = isinstance(error, flight.FlightTimedOutError)
                 self._pause(failed, 0 if self._hasty and is_silent else retries, error)
             except flight.FlightError as error:
-                raise_told(error, self.url)
+                DIALECT.raise_told(error, self.url)
 
     def _pause(self, failed: int, retries: int, error: Exception) -> None:
         if failed > retries:
@@ -159,14 +157,11 @@ class Line:
         time.sleep(pause * (0.5 + random.random() / 2))  # noqa: S311 - so that those who failed together come apart
 
     def _options(self, wait: float | None) -> Any:
-        headers = [] if self._token is None else [(b"authorization", f"Bearer {self._token}".encode())]
-        return flight.FlightCallOptions(timeout=wait, headers=headers)
+        return call_options(self._token, wait)
 
     def _client(self, number: int) -> Any:
         """Give one of several connections; streams of one would wait for each other."""
-        if _FIRST and _FIRST[0] != os.getpid():
-            text = "this process was forked from one that had talked to a store of another host, and cannot do so"
-            raise StoreError(f"{text}; start it anew (multiprocessing: spawn or forkserver)")
+        check_fork(StoreError)
         with self._lock:
             if number not in self._clients:
                 self._clients[number] = self._connected()
@@ -177,27 +172,5 @@ class Line:
             self._clients.pop(number, None)
 
     def _connected(self) -> Any:
-        if not _FIRST:
-            _FIRST.append(os.getpid())
-        # Connections with equal options are one; and one that broke would not be tried again for a while.
-        self._made += 1
-        options: dict[str, Any] = {"generic_options": [("shoal.connection", f"{id(self)}-{self._made}")]}
-        if self._tls_root is not None:
-            options["tls_root_certs"] = self._tls_root
-        try:
-            return flight.connect(self.url, **options)
-        except Exception as error:
-            raise StoreError(f"{self.url} is no address of a store: {error}") from error
-
-
-def bytes_of(chunk: Any) -> memoryview:
-    """Give the bytes of a message."""
-    data = chunk.data.column(0).buffers()[1] if chunk.data.num_rows else None
-    return memoryview(b"" if data is None else data)[: chunk.data.num_rows]
-
-
-def batch_of(data: Any) -> Any:
-    """Make a message of bytes, without a copy."""
-    import pyarrow as pa
-
-    return pa.record_batch([pa.Array.from_buffers(pa.uint8(), len(data), [None, pa.py_buffer(data)])], schema=schema())
+        self._made += 1  # one that broke would not be tried again for a while
+        return connected(self.url, self._tls_root, f"{id(self)}-{self._made}", StoreError)

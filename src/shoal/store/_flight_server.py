@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import hmac
-import ipaddress
 import os
 import secrets
 import socket
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shoal._flight import Gate, Tls, batch_of, bytes_of, flight, is_loopback, pack, schema, url_of
 from shoal.errors import StoreError
 from shoal.store._flight_blobs import messages, pieces
 from shoal.store._flight_client import RemoteStore
-from shoal.store._flight_line import batch_of, bytes_of
 from shoal.store._flight_verbs import Verbs
-from shoal.store._flight_wire import as_size, blobs_of, flight, pack, schema, telling, unpack
+from shoal.store._flight_wire import DIALECT, as_size, blobs_of
 from shoal.store._folder import Folder, default_folder, locked, write_private
 from shoal.store._peers import Peer
 
@@ -26,17 +23,6 @@ __all__ = ["StoreServer", "Tls"]
 
 _TICK = 0.5
 _PATIENCE = 10.0
-_SHORT = 16  # characters of a token, at least
-
-
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """A certificate of a server with its key, and the one that others check it by; each as text."""
-
-    certificate: str
-    key: str
-    root: str | None = None
-    """None if the certificate is signed by itself."""
 
 
 class StoreServer:
@@ -44,6 +30,12 @@ class StoreServer:
 
     ``token`` is what others must know; without, it is the one in the file ``token`` of the store's folder, which is
     made if it is not there. ``advertise`` is the host by which others reach this one, if that is not ``host``.
+
+    >>> import tempfile
+    >>> server = StoreServer(tempfile.mkdtemp())
+    >>> server.url.startswith("grpc://127.0.0.1:"), server.is_exposed, server.peers
+    (True, False, [])
+    >>> server.close()
     """
 
     def __init__(
@@ -59,8 +51,7 @@ class StoreServer:
         self._folder = Folder(path or default_folder())
         self._lock = _only_one(self._folder)
         self.token = token or kept_token(self._folder)
-        if len(self.token) < _SHORT:
-            raise StoreError(f"the token has {len(self.token)} characters; it takes at least {_SHORT}")
+        self._gate = Gate(self.token, StoreError)
         self._tls, self._host, self._advertise = tls, host, advertise
         self._ended = threading.Event()
         self._verbs = Verbs(self._folder.path, self.peer)
@@ -79,7 +70,7 @@ class StoreServer:
     def url(self) -> str:
         """Where others find it."""
         host = self._advertise or (socket.gethostname() if self._host in ("0.0.0.0", "::") else self._host)  # noqa: S104
-        return _url(host, self.port, self._tls)
+        return url_of(host, self.port, self._tls)
 
     @property
     def peers(self) -> list[Peer]:
@@ -89,7 +80,7 @@ class StoreServer:
     @property
     def is_exposed(self) -> bool:
         """Whether others can listen in on what is sent: it is not on loopback, and has no TLS."""
-        return self._tls is None and not _is_loopback(self._host)
+        return self._tls is None and not is_loopback(self._host)
 
     def peer(self) -> Peer:
         """Say how this store is reached."""
@@ -132,8 +123,8 @@ class StoreServer:
         os.close(self._lock)
 
     def _started(self, host: str, port: int) -> Any:
-        location = _url("[::]" if host == "::" else host, port, self._tls)
-        options: dict[str, Any] = {"middleware": {"token": _Gate(self.token)}}
+        location = url_of("[::]" if host == "::" else host, port, self._tls)
+        options: dict[str, Any] = {"middleware": {"token": self._gate}}
         if self._tls is not None:
             options["tls_certificates"] = [(self._tls.certificate, self._tls.key)]
         try:
@@ -150,18 +141,6 @@ class StoreServer:
         self._verbs.store.peers.learn([Peer.told(each) for each in words])
 
 
-class _Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc, name-defined]
-    """Lets nobody in who does not know the token."""
-
-    def __init__(self, token: str) -> None:
-        self._wanted = f"Bearer {token}".encode()
-
-    def start_call(self, info: Any, headers: dict[str, list[Any]]) -> None:
-        given = str((headers.get("authorization") or [""])[0])
-        if not hmac.compare_digest(given.encode("utf-8", "replace"), self._wanted):
-            raise flight.FlightUnauthenticatedError("the token is missing, or not the one of this store")
-
-
 class _Service(flight.FlightServerBase):  # type: ignore[misc, name-defined]
     """What Flight calls, in threads of its own."""
 
@@ -170,13 +149,13 @@ class _Service(flight.FlightServerBase):  # type: ignore[misc, name-defined]
         super().__init__(location, **options)
 
     def do_action(self, context: Any, action: Any) -> list[Any]:
-        with telling():
-            answers = self._verbs.answer(action.type, unpack(action.body.to_pybytes()))
+        with DIALECT.telling():
+            answers = self._verbs.answer(action.type, DIALECT.unpack(action.body.to_pybytes()))
             return [flight.Result(answer) for answer in answers]
 
     def do_get(self, context: Any, ticket: Any) -> Any:
-        with telling():
-            wanted = unpack(ticket.ticket)
+        with DIALECT.telling():
+            wanted = DIALECT.unpack(ticket.ticket)
             if isinstance(name := wanted.get("session"), str):
                 return flight.GeneratorStream(schema(), self._held(context, name))
             meta = self._verbs.meta(wanted)
@@ -198,18 +177,18 @@ class _Service(flight.FlightServerBase):  # type: ignore[misc, name-defined]
             if at < size:
                 raise StoreError(f"{at} of {size} bytes came")
 
-        with telling():
-            made = self._verbs.put(unpack(descriptor.command or b"{}"), receive)
+        with DIALECT.telling():
+            made = self._verbs.put(DIALECT.unpack(descriptor.command or b"{}"), receive)
             writer.write(pack({"id": str(made)}))
 
     def _sent(self, parts: Iterator[Any]) -> Iterator[Any]:
-        with telling():
+        with DIALECT.telling():
             for message in messages(parts):
                 yield batch_of(message)
 
     def _held(self, context: Any, name: str) -> Iterator[Any]:
         """Hold a session open until whoever opened it goes, however that happens."""
-        with telling(), self._verbs.session(name):
+        with DIALECT.telling(), self._verbs.session(name):
             yield batch_of(b"\0")
             while not context.is_cancelled() and not self._ended.wait(_TICK):
                 pass
@@ -230,17 +209,3 @@ def _only_one(folder: Folder) -> int:
         os.close(fd)
         raise StoreError(f"the store at {folder.path} is served already, by another process")
     return fd
-
-
-def _url(host: str, port: int, tls: Tls | None) -> str:
-    inside = f"[{host}]" if ":" in host and not host.startswith("[") else host
-    return f"grpc{'+tls' if tls else ''}://{inside}:{port}"
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -14,10 +14,11 @@ from dataclasses import asdict
 from fnmatch import fnmatchcase
 from typing import Any
 
+from shoal._flight import pack
 from shoal.errors import ObjectNotFoundError, StoreError
 from shoal.store._arriving import arrive
 from shoal.store._flight_blobs import pieces
-from shoal.store._flight_wire import as_id, as_size, blobs_of, described, layout, pack, read_meta
+from shoal.store._flight_wire import as_id, as_size, blobs_of, described, layout, read_meta
 from shoal.store._folder import is_persisted
 from shoal.store._ids import ObjectID
 from shoal.store._joined import JoinedStore

@@ -6,45 +6,25 @@ part of an object is two numbers, and what arrives can be written where it belon
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
-from shoal._optional import require
+from shoal._flight import Dialect
 from shoal.errors import CorruptObjectError, ObjectNotFoundError, PlanError, ShoalError, StoreError, StoreFullError
 from shoal.store._ids import ObjectID
 from shoal.store._meta import Blob, Link, Member, ObjectMeta
 
-flight = require("pyarrow.flight", "a store of another host")
+__all__ = ["DIALECT", "Document", "as_id", "as_size", "blobs_of", "described", "layout", "read_meta"]
 
-__all__ = [
-    "MESSAGE",
-    "Document",
-    "as_id",
-    "as_size",
-    "blobs_of",
-    "described",
-    "flight",
-    "layout",
-    "pack",
-    "raise_told",
-    "read_meta",
-    "schema",
-    "telling",
-    "unpack",
-]
-
-#: Bytes of a message: smaller and larger ones take longer.
-MESSAGE = 2 * 2**20
 _ALIGN = 64
-_DOCUMENT = 64 * 2**20
 _DEEP = 100
 _LARGEST = 2**46
-_TEXT = 1000  # characters of an error: what goes beside an answer is limited
-_ERRORS: dict[str, type[ShoalError]] = {
-    kind.__name__: kind for kind in (StoreError, ObjectNotFoundError, CorruptObjectError, StoreFullError, PlanError)
-}
+DIALECT = Dialect(
+    "the store",
+    "connect(url, token=...) takes that of its token file",
+    StoreError,
+    (ObjectNotFoundError, CorruptObjectError, StoreFullError, PlanError),
+)
 
 
 class Document(NamedTuple):
@@ -52,24 +32,6 @@ class Document(NamedTuple):
 
     tree: dict[str, Any]
     blobs: list[tuple[str | None, int]]
-
-
-def pack(document: dict[str, Any]) -> bytes:
-    """Write a document."""
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
-
-
-def unpack(data: Any) -> dict[str, Any]:
-    """Read a document that somebody sent."""
-    if len(data) > _DOCUMENT:
-        raise StoreError(f"a document of {len(data)} bytes was sent; there are none of more than {_DOCUMENT}")
-    try:
-        found = json.loads(bytes(data).decode("utf-8", "surrogatepass"))
-    except (ValueError, RecursionError) as error:
-        raise StoreError(f"what was sent is no document: {str(error)[:200]}") from None
-    if not isinstance(found, dict):
-        raise StoreError(f"what was sent is a {type(found).__name__}, and no document")
-    return found
 
 
 def as_id(value: Any) -> ObjectID:
@@ -151,37 +113,3 @@ def _read_node(node: dict[str, Any], blobs: Sequence[Blob], depth: int) -> Objec
         else:
             members[name] = blobs[as_size(member)]
     return ObjectMeta.sealed(node["t"], node["k"], members, bool(node["g"]))
-
-
-@contextmanager
-def telling() -> Iterator[None]:
-    """Let errors of the server arrive at who asked, by their names."""
-    try:
-        yield
-    except flight.FlightError:
-        raise
-    except Exception as error:
-        known = next((kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _ERRORS), None)
-        text = str(error) if known else f"the server of the store failed: {error!r}"
-        told = {"error": known or "StoreError", "text": text[:_TEXT]}
-        raise flight.FlightServerError("refused", extra_info=pack(told)) from error
-
-
-def raise_told(error: Any, url: str) -> NoReturn:
-    """Raise an error of a server as what it was there; what is not known by name is an error of the store."""
-    if isinstance(error, flight.FlightUnauthenticatedError):
-        text = f"the store at {url} does not know this token"
-        raise StoreError(f"{text}; connect(url, token=...) takes that of its token file") from None
-    extra = getattr(error, "extra_info", b"")
-    if not extra:
-        raise StoreError(f"the store at {url} failed: {str(error)[:_TEXT]}") from error
-    told = unpack(extra)
-    kind = _ERRORS.get(str(told.get("error")), StoreError)
-    raise kind(str(told.get("text"))) from None
-
-
-def schema() -> Any:
-    """Give the schema of messages: bytes, and nothing else."""
-    import pyarrow as pa
-
-    return pa.schema([("bytes", pa.uint8())])

@@ -55,7 +55,15 @@ _ROOMS = ("p", "t", "z", "x", "r", "n", "peers")
 
 
 class StoreWarning(UserWarning):
-    """A store works, but not as well as it could."""
+    """A store works, but not as well as it could.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always", StoreWarning)
+    ...     warnings.warn("shared memory is too small; the store is on a disk", StoreWarning, stacklevel=1)
+    >>> [str(each.message) for each in caught]
+    ['shared memory is too small; the store is on a disk']
+    """
 
 
 @dataclass(frozen=True, slots=True)

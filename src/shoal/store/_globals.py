@@ -35,6 +35,14 @@ def make_global_tensor(
     """Make one tensor of parts that lie in stores; each is an id or a description, in the order of the whole.
 
     ``owners`` are the numbers of those stores (`instance_id`), where they are known.
+
+    >>> import tempfile
+    >>> from shoal.store import connect
+    >>> store = connect(tempfile.mkdtemp(), memory="10MB")
+    >>> parts = [store.put(np.full((2, 3), number), partition_index=(number, 0)) for number in range(2)]
+    >>> whole = make_global_tensor(store, parts, shape=(4, 3), partition_shape=(2, 1))
+    >>> store.get(whole.id, to="numpy").sum(axis=1).tolist()
+    [0, 0, 3, 3]
     """
     keys = {"shape_": list(shape or ()), "partition_shape_": list(partition_shape or ()), **(extra_meta or {})}
     meta = ObjectMeta("vineyard::GlobalTensor", keys)
@@ -47,7 +55,15 @@ def make_global_dataframe(
     extra_meta: dict[str, Any] | None = None,
     owners: Sequence[int] | None = None,
 ) -> ObjectMeta:
-    """Make one frame of parts that lie in stores; each is an id or a description, in the order of the rows."""
+    """Make one frame of parts that lie in stores; each is an id or a description, in the order of the rows.
+
+    >>> import pandas, tempfile
+    >>> from shoal.store import connect
+    >>> store = connect(tempfile.mkdtemp(), memory="10MB")
+    >>> parts = [store.put(pandas.DataFrame({"x": [number]})) for number in range(3)]
+    >>> store.get(make_global_dataframe(store, parts).id, to="pandas")["x"].tolist()
+    [0, 1, 2]
+    """
     found = list(blocks)
     keys = {"partition_shape_row_": len(found), "partition_shape_column_": 1, **(extra_meta or {})}
     return _made(store, ObjectMeta("vineyard::GlobalDataFrame", keys), found, owners)
@@ -92,6 +108,14 @@ def partitions(
     """Give partitions in order: those of this worker (``mine``), of this host's store (``local``), or ``all``.
 
     Workers that share a store share its partitions out by their rank among them, which launchers tell, or the caller.
+
+    >>> import tempfile
+    >>> from shoal.store import connect
+    >>> store = connect(tempfile.mkdtemp(), memory="10MB")
+    >>> parts = [store.put(np.full(2, number), partition_index=(number,)) for number in range(3)]
+    >>> whole = store.get_object(make_global_tensor(store, parts).id)
+    >>> [part.id == parts[1] for part in partitions(whole, rank=1, world_size=3)]
+    [True]
     """
     if which not in ("mine", "local", "all"):
         raise PlanError(f"partitions={which!r}; it is mine, local or all")

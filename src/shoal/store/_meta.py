@@ -242,7 +242,14 @@ class ObjectMeta:
 
 
 class Object:
-    """An object as it lies in a store, for resolvers to make something of."""
+    """An object as it lies in a store, for resolvers to make something of.
+
+    >>> import tempfile
+    >>> from shoal.store import connect
+    >>> store = connect(tempfile.mkdtemp(), memory="10MB")
+    >>> store.get_object(store.put(np.arange(4))).typename
+    'vineyard::Tensor<int64>'
+    """
 
     __slots__ = ("meta", "store")
 

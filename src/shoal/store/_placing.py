@@ -28,7 +28,14 @@ _FRAMES = {"vineyard::DataFrame", "vineyard::Series", "vineyard::Table", "vineya
 
 
 class Placed(NamedTuple):
-    """A partition that was put, and where."""
+    """A partition that was put, and where.
+
+    >>> import tempfile
+    >>> store = connect(tempfile.mkdtemp(), memory="10MB")
+    >>> placed = Home.of(store).place([1, 2])
+    >>> placed.owner == store.instance_id, store.get(placed.object_id)
+    (True, [1, 2])
+    """
 
     object_id: int
     owner: int
@@ -98,7 +105,14 @@ def _has_place(value: Any) -> bool:
 
 
 def make_global(store: BaseStore, placed: Sequence[Placed], keys: dict[str, Any] | None = None) -> ObjectMeta:
-    """Make one object of partitions: a tensor of arrays, a frame of frames and tables, else a list of shards."""
+    """Make one object of partitions: a tensor of arrays, a frame of frames and tables, else a list of shards.
+
+    >>> import numpy, tempfile
+    >>> store = connect(tempfile.mkdtemp(), memory="10MB")
+    >>> placed = [Home.of(store).place(numpy.full(2, number), (number,)) for number in range(3)]
+    >>> store.get(make_global(store, placed).id, to="numpy").tolist()
+    [0, 0, 1, 1, 2, 2]
+    """
     if not placed:
         raise PlanError("there are no partitions to put")
     kinds = {each.typename.partition("<")[0] for each in placed}

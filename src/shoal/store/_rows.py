@@ -55,7 +55,15 @@ def _columns(obj: Object, kind: str) -> dict[Any, NDArray[Any]]:
 def row_partitions(
     obj: Object, which: str = "mine", rank: int | None = None, world_size: int | None = None
 ) -> list[Object]:
-    """Give the parts of an object one below the other: its partitions as in `partitions`, or the object itself."""
+    """Give the parts of an object one below the other: its partitions as in `partitions`, or the object itself.
+
+    >>> import tempfile
+    >>> from shoal.store import connect
+    >>> store = connect(tempfile.mkdtemp(), memory="10MB")
+    >>> stored = store.get_object(store.put({"a": np.arange(2)}))
+    >>> row_partitions(stored) == [stored]
+    True
+    """
     if not obj.meta.isglobal:
         return [obj]
     found = partitions(obj, which, rank, world_size)

@@ -16,7 +16,11 @@ __all__ = ["Holder", "Status", "status"]
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A process that has something in a store."""
+    """A process that has something in a store.
+
+    >>> Holder(pid=4711, objects=3, aside=0, alive=True).objects
+    3
+    """
 
     pid: int
     objects: int
@@ -28,7 +32,16 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What there is in a store."""
+    """What there is in a store.
+
+    >>> import tempfile
+    >>> from shoal.store import connect
+    >>> store = connect(tempfile.mkdtemp(), memory="10MB")
+    >>> _ = store.put(b"abc")
+    >>> status = store.status()
+    >>> status.objects, status.names, status.memory_limit
+    (1, 0, 10000000)
+    """
 
     path: str
     instance_id: int

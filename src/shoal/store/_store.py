@@ -28,7 +28,17 @@ __all__ = ["Store", "links_of"]
 
 
 class Store(BaseStore):
-    """Objects that any process of this user on this host can have, without a copy."""
+    """Objects that any process of this user on this host can have, without a copy.
+
+    >>> import tempfile
+    >>> store = Store(tempfile.mkdtemp(), memory=10_000_000)
+    >>> made = store.put({"x": [1, 2]}, persist=True)
+    >>> store.get(made), store.exists(made)
+    ({'x': [1, 2]}, True)
+    >>> store.delete(made)
+    >>> store.exists(made)
+    False
+    """
 
     def __init__(
         self,
@@ -246,7 +256,8 @@ class Store(BaseStore):
         for member in members:
             home = self.folder.parents(member)
             while True:
-                os.makedirs(home, mode=0o700, exist_ok=True)
+                with suppress(FileExistsError):  # makedirs would look again, and fail if it is removed meanwhile
+                    os.mkdir(home, mode=0o700)
                 with suppress(FileNotFoundError):  # it was empty, and removed
                     os.close(os.open(f"{home}/{parent.digits}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
                     break

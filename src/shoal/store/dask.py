@@ -36,6 +36,12 @@ def register_dask_types(builder_ctx: BuilderContext | None = None, resolver_ctx:
     ``put(collection, dask_scheduler=address, store=folder)`` uses the current client without an address; workers use
     their ``SHOAL_STORE``, or else the folder that is used here, and one that is named before both. ``get(id,
     dask_scheduler=address, dask_workers={instance_id: worker})`` finds by itself who has which store, unless told.
+
+    >>> from shoal.store import builder_context, get_current_builders
+    >>> with builder_context() as builders:
+    ...     register_dask_types(builders, None)
+    ...     get_current_builders() is builders
+    True
     """
     if builder_ctx is not None:
         builder_ctx.register(arrays.Array, build_array)
@@ -53,7 +59,13 @@ register_dask_builder = register_dask_types
 
 @contextmanager
 def dask_context() -> Iterator[tuple[BuilderContext, ResolverContext]]:
-    """Put and get Dask collections for a while."""
+    """Put and get Dask collections for a while.
+
+    >>> from shoal.store import get_current_resolvers
+    >>> with dask_context() as (_, resolvers):
+    ...     get_current_resolvers() is resolvers
+    True
+    """
     with context() as (builders, resolvers):
         register_dask_types(builders, resolvers)
         yield builders, resolvers

@@ -37,6 +37,12 @@ def register_spark_types(
 
     Executors use their ``SHOAL_STORE``, or else the folder that is used here; ``put(df, store=folder)`` names another.
     Partitions are Arrow tables. Who reads one on another host fetches it from there, if the stores are joined.
+
+    >>> from shoal.store import get_current_resolvers, resolver_context
+    >>> with resolver_context() as resolvers:
+    ...     register_spark_types(None, resolvers)
+    ...     get_current_resolvers() is resolvers
+    True
     """
     if builder_ctx is not None:
         builder_ctx.register(sql.DataFrame, build_frame)
@@ -47,7 +53,13 @@ def register_spark_types(
 
 @contextmanager
 def spark_context() -> Iterator[tuple[BuilderContext, ResolverContext]]:
-    """Put and get Spark data frames for a while."""
+    """Put and get Spark data frames for a while.
+
+    >>> from shoal.store import get_current_resolvers
+    >>> with spark_context() as (_, resolvers):
+    ...     get_current_resolvers() is resolvers
+    True
+    """
     with context() as (builders, resolvers):
         register_spark_types(builders, resolvers)
         yield builders, resolvers

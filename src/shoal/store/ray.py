@@ -28,6 +28,12 @@ def register_ray_types(builder_ctx: BuilderContext | None = None, resolver_ctx: 
     """Register what puts Ray datasets, and what makes them of stored objects in partitions; either may be None.
 
     Nodes use their ``SHOAL_STORE``, or else the folder that is used here; ``put(dataset, store=folder)`` names another.
+
+    >>> from shoal.store import get_current_resolvers, resolver_context
+    >>> with resolver_context() as resolvers:
+    ...     register_ray_types(None, resolvers)
+    ...     get_current_resolvers() is resolvers
+    True
     """
     if builder_ctx is not None:
         builder_ctx.register(ray_data.Dataset, build_dataset)
@@ -38,7 +44,13 @@ def register_ray_types(builder_ctx: BuilderContext | None = None, resolver_ctx: 
 
 @contextmanager
 def ray_context() -> Iterator[tuple[BuilderContext, ResolverContext]]:
-    """Put and get Ray datasets for a while."""
+    """Put and get Ray datasets for a while.
+
+    >>> from shoal.store import get_current_resolvers
+    >>> with ray_context() as (_, resolvers):
+    ...     get_current_resolvers() is resolvers
+    True
+    """
     with context() as (builders, resolvers):
         register_ray_types(builders, resolvers)
         yield builders, resolvers

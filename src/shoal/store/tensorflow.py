@@ -40,6 +40,15 @@ def register_tf_types(builder_ctx: BuilderContext | None = None, resolver_ctx: R
     In such a context ``get(id, data="x", label="y")`` gives a dataset of these two columns; without ``data`` all but
     the label are a dict, and the label is the column ``label`` if none is named. Of an object in partitions the
     dataset has those of this worker, in their order.
+
+    >>> import pandas, tempfile
+    >>> from shoal.store import connect, resolver_context
+    >>> store = connect(tempfile.mkdtemp(), memory="10MB")
+    >>> made = store.put(pandas.DataFrame({"x": [0, 1, 2], "y": [0, 2, 4]}))
+    >>> with resolver_context() as resolvers:
+    ...     register_tf_types(None, resolvers)
+    ...     [(int(x), int(y)) for x, y in store.get(made, data="x", label="y")]
+    [(0, 0), (1, 2), (2, 4)]
     """
     if builder_ctx is not None:
         builder_ctx.register(tf.data.Dataset, build_dataset)
@@ -57,7 +66,16 @@ register_tensorflow_types = register_tf_types
 
 @contextmanager
 def tensorflow_context() -> Iterator[tuple[BuilderContext, ResolverContext]]:
-    """Put and get datasets of TensorFlow for a while."""
+    """Put and get datasets of TensorFlow for a while.
+
+    >>> import pandas, tempfile
+    >>> from shoal.store import connect
+    >>> store = connect(tempfile.mkdtemp(), memory="10MB")
+    >>> made = store.put(pandas.DataFrame({"x": [0, 1, 2], "y": [0, 2, 4]}))
+    >>> with tensorflow_context():
+    ...     len(store.get(made, data="x", label="y"))
+    3
+    """
     with context() as (builders, resolvers):
         register_tf_types(builders, resolvers)
         yield builders, resolvers

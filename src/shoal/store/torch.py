@@ -40,8 +40,17 @@ def register_torch_types(
 ) -> None:
     """Register what puts tensors, datasets and modules, and what makes datasets of stored objects; either may be None.
 
-    In such a context ``get(id)`` gives a `TensorDataset` of the columns of a frame, a table or a dict of arrays; with
+    In such a context ``get(id)`` gives a `TensorDataset` of the columns of a frame or a table; with
     ``data="x", label="y"`` of these two; and of an object in partitions a `ConcatDataset` of those of this worker.
+
+    >>> import pandas, tempfile
+    >>> from shoal.store import connect, resolver_context
+    >>> store = connect(tempfile.mkdtemp(), memory="10MB")
+    >>> made = store.put(pandas.DataFrame({"x": [0, 1, 2], "y": [0, 2, 4]}))
+    >>> with resolver_context() as resolvers:
+    ...     register_torch_types(None, resolvers)
+    ...     [int(y) for x, y in store.get(made, data="x", label="y")]
+    [0, 2, 4]
     """
     if builder_ctx is not None:
         builder_ctx.register(torch.Tensor, build_tensor)
@@ -58,7 +67,16 @@ def register_torch_types(
 
 @contextmanager
 def torch_context() -> Iterator[tuple[BuilderContext, ResolverContext]]:
-    """Put and get datasets of torch for a while."""
+    """Put and get datasets of torch for a while.
+
+    >>> import pandas, tempfile
+    >>> from shoal.store import connect
+    >>> store = connect(tempfile.mkdtemp(), memory="10MB")
+    >>> made = store.put(pandas.DataFrame({"x": [0, 1, 2], "y": [0, 2, 4]}))
+    >>> with torch_context():
+    ...     type(store.get(made, data="x", label="y")).__name__
+    'TensorDataset'
+    """
     with context() as (builders, resolvers):
         register_torch_types(builders, resolvers)
         yield builders, resolvers

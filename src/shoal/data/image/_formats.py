@@ -30,6 +30,17 @@ def write_parquet(format: str, output_path: Path, **options: Any) -> None:
     """Write a table of ``"mnist"``, ``"image_folder"`` or ``"voc"``.
 
     Options are those of `write_mnist`, `write_from_directory` and `write_voc`.
+
+    >>> import pathlib, tempfile
+    >>> from PIL import Image
+    >>> from shoal.data.image import read_parquet
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> for kind in ("cat", "dog"):
+    ...     (folder / "pets" / kind).mkdir(parents=True)
+    ...     Image.new("RGB", (4, 3)).save(folder / "pets" / kind / "1.png")
+    >>> write_parquet("image_folder", folder / "table", directory=folder / "pets", label_map={"cat": 0, "dog": 1})
+    >>> [sample["label"] for sample in read_parquet("dataset", folder / "table")]
+    [0, 1]
     """
     if format not in _WRITERS:
         raise PlanError(f"format={format!r} is not known; {', '.join(map(repr, _WRITERS))} are")

@@ -42,6 +42,21 @@ def write_voc(
     ymin, xmax, ymax (in pixels, counted from 0), the number of its class, and 1 if it is marked as difficult. Objects
     of other classes than ``classes`` are left out; by default these are the twenty of VOC, and any other is an error.
     Options are those of `ParquetDataset.write`.
+
+    >>> import pathlib, tempfile
+    >>> from PIL import Image
+    >>> year = pathlib.Path(tempfile.mkdtemp(), "VOC2007")
+    >>> for name in ("ImageSets/Main", "JPEGImages", "Annotations"):
+    ...     (year / name).mkdir(parents=True)
+    >>> box = "<bndbox><xmin>1</xmin><ymin>1</ymin><xmax>5</xmax><ymax>4</ymax></bndbox>"
+    >>> dog = f"<annotation><object><name>dog</name>{box}</object></annotation>"
+    >>> _ = (year / "Annotations" / "1.xml").write_text(dog)
+    >>> _ = (year / "ImageSets" / "Main" / "train.txt").write_text("1")
+    >>> Image.new("RGB", (8, 6)).save(year / "JPEGImages" / "1.jpg")
+    >>> write_voc(year.parent, [(2007, "train")], year.parent / "table", classes=["dog"])
+    >>> from shoal.data.image import read_parquet
+    >>> next(iter(read_parquet("dataset", year.parent / "table")))["label"].tolist()
+    [[0.0, 0.0, 4.0, 3.0, 0.0, 0.0]]
     """
     root = folder_of(voc_root_path)
     if not all(isinstance(split, tuple | list) and len(split) == 2 for split in splits_names):

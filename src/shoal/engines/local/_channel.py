@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
+from shoal._segments import Owner, User
 from shoal.engines.local._packing import INLINE, Packed, Packer, unpack
-from shoal.engines.local._segments import Owner, User
 
 __all__ = ["Channel", "Frame", "Kind", "Lost"]
 

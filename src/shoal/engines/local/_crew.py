@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from threading import Lock, Thread
+from threading import Lock, Semaphore, Thread
 from typing import Any, Protocol
 
 from shoal.abc import PoolReading, Step
@@ -61,6 +61,10 @@ class Crew:
         self.inbox: SimpleQueue[Load | None] = SimpleQueue()
         self.following: Crew | None = None
         self.stopping = False
+        self.room = None if step.room is None else Semaphore(step.room)
+        """Counts how many more parcels may wait behind this step."""
+        self.room_before: Semaphore | None = None
+        """That of the step before, of which each parcel comes that is taken here."""
         self._past = [0, 0.0, 0]  # parcels, seconds and deaths of workers that have left
         self._busy_before = 0.0
         self._leaving = 0  # workers that were sent home, and are not seen to have gone yet
@@ -96,9 +100,18 @@ class Crew:
         pool, waiting = self.step.pool, max(self.inbox.qsize() - self._leaving, 0)
         return PoolReading(self.step.name, pool.mode, len(self.workers), waiting, int(done), busy, int(deaths))
 
+    def take(self) -> Load | None:
+        """Wait for a parcel, and before that for room behind this step; None is the sign to go home."""
+        if self.room is not None:
+            self.room.acquire()
+        load = self.inbox.get()
+        _release(self.room if load is None else self.room_before)
+        return load
+
     def hand_on(self, load: Load) -> None:
         """Pass a parcel to the next step, or to the one who waits for it."""
         if load.error is not None or self.following is None:
+            _release(self.room)
             load.arrive()
         elif not self.stopping:
             self.following.inbox.put(load)
@@ -108,6 +121,7 @@ class Crew:
         self.stopping = True
         for _ in self.workers:
             self.inbox.put(None)
+            _release(self.room)
         for worker in self.workers:
             worker.end_process()
 
@@ -162,7 +176,7 @@ class _Worker:
 
     def _serve(self) -> None:
         try:
-            while (load := self._crew.inbox.get()) is not None and not self._crew.stopping:
+            while (load := self._crew.take()) is not None and not self._crew.stopping:
                 self.since, self.load = time.perf_counter(), load
                 load.parcel, load.nbytes, load.error = self._tried(load.parcel)
                 self._busy, self.load = self._busy + time.perf_counter() - self.since, None
@@ -188,6 +202,11 @@ class _Worker:
             if rescue is None:
                 raise
             return rescue(self._call, parcel, error)
+
+
+def _release(room: Semaphore | None) -> None:
+    if room is not None:
+        room.release()
 
 
 def _process(step: Step) -> Elsewhere:

@@ -7,6 +7,7 @@ of both a task is can be seen: while several threads are at work, they use sever
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import weakref
@@ -23,8 +24,11 @@ __all__ = ["Gauge", "Hands"]
 
 #: Seconds in which several threads were at work, after which it is seen whether they hindered each other.
 _LOOKED = 0.3
-#: Processors that threads use which wait for one lock: one, and a little for what is done without it.
-_ONE = (0.75, 1.6)
+#: Processors that threads use which wait for one lock: one, and a little for what is done without it. On a busy machine
+#: who wakes up to ask for the lock waits for a processor, too: up to 1.5 were seen with eight programs on two.
+_ONE = (0.75, 1.7)
+#: Seconds after which it is known what the tasks are like, and nobody looks any more.
+_KNOWN = 30.0
 _MODES = ("auto", "thread", "process")
 _PATIENCE = 1.0
 
@@ -54,6 +58,11 @@ class Gauge:
             self._cpu += cpu - self._before
         self._running += by
         self._since, self._before = now, cpu
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether enough was seen."""
+        return self._wall > _KNOWN
 
     @property
     def hindered(self) -> bool:
@@ -140,19 +149,21 @@ class Hands:
     def _called(self, remote: Remote[Any, Any], call: Sequence[Any]) -> Any:
         if self.in_processes:
             return remote(call)
+        if self.mode == "thread" or self.workers == 1 or self._gauge.is_settled:
+            return _perform(call)
         self._changed(+1)
         try:
             return _perform(call)
         finally:
             self._changed(-1)
-            if self.mode == "auto" and self.workers > 1 and self._gauge.hindered:
+            if self._gauge.hindered:
                 self.mode = "process"
 
     def _changed(self, by: int) -> None:
         with self._lock:
             # A thread that waits for a processor, because others have them all, would use it; one that waits for the
-            # lock would not.
-            wanted = time.process_time() + sum(_queued(thread.native_id) for thread in self._threads)
+            # lock would not. Threads that a library has for itself count as well: tasks may only wait for them.
+            wanted = time.process_time() + sum(map(_queued, os.listdir("/proc/self/task")))
             self._gauge.changed(by, now=time.perf_counter(), cpu=wanted)
 
 
@@ -163,7 +174,7 @@ class _Job:
         self.work, self.result = work, result
 
 
-def _queued(thread: int | None) -> float:
+def _queued(thread: str) -> float:
     """Give the seconds that a thread was ready to run and waited for a processor; 0 where the system does not tell."""
     try:
         with open(f"/proc/self/task/{thread}/schedstat", "rb") as file:

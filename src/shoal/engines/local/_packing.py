@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from shoal._segments import Owned, Owner, copy
 from shoal.engines._pickling import Plain, Thorough, refusal
-from shoal.engines.local._segments import Owned, Owner, copy
 
 __all__ = ["INLINE", "Packed", "Packer", "unpack"]
 

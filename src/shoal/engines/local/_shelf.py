@@ -13,8 +13,8 @@ import threading
 import weakref
 from typing import IO
 
+from shoal._segments import c_library
 from shoal.engines._message import Buffer
-from shoal.engines.local._segments import c_library
 from shoal.errors import StateError
 
 __all__ = ["Kept", "Shelf"]

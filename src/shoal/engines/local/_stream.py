@@ -89,7 +89,7 @@ class CrewStream(Stream[Any, Any]):
     ) -> None:
         self._crews = [Crew(step, elsewhere) for step in steps]
         for crew, following in zip(self._crews, self._crews[1:], strict=False):
-            crew.following = following
+            crew.following, following.room_before = following, crew.room
         self.capacity = max(2 * sum(crew.most for crew in self._crews) + 1, ahead)
         self._memory, self._stall = memory, settings.current().stall
         self._live: deque[Load] = deque()

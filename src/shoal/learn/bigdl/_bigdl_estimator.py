@@ -41,6 +41,12 @@ class Estimator(BaseEstimator):
 
     Model, loss and optimizer are written with `shoal.learn.bigdl.nn`, `.optim` and `.keras`, or made by functions. The
     environment ``bigdl`` has to be there: ``shoal env create bigdl`` builds it.
+
+    >>> from shoal.learn.bigdl.nn.criterion import MSECriterion
+    >>> from shoal.learn.bigdl.nn.layer import Linear, Sequential
+    >>> estimator = Estimator.from_bigdl(model=Sequential().add(Linear(2, 2)), loss=MSECriterion(), cores=2)
+    >>> estimator.set_l2_norm_gradient_clipping(1.0)  # Java starts with the first call that needs it
+    >>> estimator.shutdown()
     """
 
     _framework: BigDLFramework

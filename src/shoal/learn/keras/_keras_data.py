@@ -57,6 +57,7 @@ class TextRows(Rows):
 
     def __init__(self, rows: FieldRows) -> None:
         self._rows, self.batch_size = rows, rows.batch_size
+        self.dataset, self.end = rows.dataset, rows.end
 
     def loader(self, batch_size: int, rank: int, world_size: int, to: str, **options: Any) -> Batches:
         """Make the batches of one worker."""

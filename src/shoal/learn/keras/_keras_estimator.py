@@ -25,7 +25,15 @@ __all__ = ["Estimator"]
 
 
 class Estimator(BaseEstimator):
-    """A compiled model of Keras that several workers train together."""
+    """A compiled model of Keras that several workers train together.
+
+    >>> import keras
+    >>> import numpy as np
+    >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    >>> model.compile(optimizer="sgd", loss="mse")
+    >>> Estimator.from_keras(model).predict(np.zeros((3, 2), np.float32)).tolist()
+    [[0.0], [0.0], [0.0]]
+    """
 
     _framework: KerasFramework
 

@@ -1,6 +1,10 @@
 """Estimators for MXNet, which lives in an environment of its own: ``shoal env create mxnet`` builds it.
 
 ``mx`` and ``gluon`` stand for the library in functions that are sent there.
+
+>>> from shoal.learn.mxnet import gluon
+>>> gluon.nn.Dense(2)
+<mxnet.gluon.nn.Dense(...), which is made where it is sent>
 """
 
 from __future__ import annotations

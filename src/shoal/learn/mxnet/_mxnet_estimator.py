@@ -29,7 +29,17 @@ _PARAMETERS = ".params"
 
 
 class Estimator(BaseEstimator):
-    """A model of MXNet that several workers train together, by a kvstore of the kind ``dist_sync``."""
+    """A model of MXNet that several workers train together, by a kvstore of the kind ``dist_sync``.
+
+    >>> from shoal.learn.mxnet import create_config, gluon
+    >>> estimator = Estimator.from_mxnet(
+    ...     config=create_config(optimizer="adam"),
+    ...     model_creator=lambda config: gluon.nn.Dense(2),
+    ...     loss_creator=lambda config: gluon.loss.L2Loss(),
+    ...     num_workers=2,
+    ... )
+    >>> estimator.shutdown()  # MXNet starts with the first call that needs it
+    """
 
     _framework: MXNetAbroad
     _words = ""

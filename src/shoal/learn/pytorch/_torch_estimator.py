@@ -23,7 +23,17 @@ __all__ = ["Estimator"]
 
 
 class Estimator(BaseEstimator):
-    """A torch module that several workers train together."""
+    """A torch module that several workers train together.
+
+    >>> estimator = Estimator.from_torch(
+    ...     model=lambda config: torch.nn.Linear(2, 1),
+    ...     optimizer=lambda model, config: torch.optim.SGD(model.parameters(), lr=0.5),
+    ...     loss=torch.nn.MSELoss(),
+    ...     workers=2,
+    ... )
+    >>> estimator.get_model()  # `fit` trains it, on two workers
+    Linear(in_features=2, out_features=1, bias=True)
+    """
 
     _framework: TorchFramework | TorchAbroad
 

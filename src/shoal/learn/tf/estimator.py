@@ -14,7 +14,14 @@ __all__ = ["Estimator"]
 
 
 class Estimator(KerasEstimator):
-    """A model that several workers train together: one of Keras, or a graph."""
+    """A model that several workers train together: one of Keras, or a graph.
+
+    >>> import keras
+    >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    >>> model.compile(optimizer="sgd", loss="mse")
+    >>> Estimator.from_keras(model).get_model() is model
+    True
+    """
 
     @classmethod
     def from_graph(

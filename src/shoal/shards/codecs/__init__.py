@@ -26,7 +26,7 @@ The codec of an extension is one module, imported when the extension is first me
 from __future__ import annotations
 
 from shoal.shards.codecs._codec import Codec, Data
-from shoal.shards.codecs._field import decode, encode
+from shoal.shards.codecs._field import decode, encode, open_picture
 from shoal.shards.codecs._options import DecodeOptions, EncodeOptions
 from shoal.shards.codecs._table import codec_for, extension, is_picture, known_extensions
 
@@ -41,4 +41,5 @@ __all__ = [
     "extension",
     "is_picture",
     "known_extensions",
+    "open_picture",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shoal.errors import DecodeError, EncodeError, ShoalError
 from shoal.shards.codecs._codec import Codec, Data
@@ -10,7 +10,10 @@ from shoal.shards.codecs._gzip import GzipCodec
 from shoal.shards.codecs._options import DecodeOptions, EncodeOptions
 from shoal.shards.codecs._table import codec_for
 
-__all__ = ["decode", "decode_with", "encode"]
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+__all__ = ["decode", "decode_with", "encode", "open_picture"]
 
 
 def decode(field: str, data: Data, options: DecodeOptions | None = None) -> Any:
@@ -36,6 +39,27 @@ def decode_with(codec: Codec, field: str, data: Data, options: DecodeOptions) ->
         raise
     except Exception as error:  # hostile bytes bring any exception out of a parser, and all mean the same
         raise _decode_error(field, data, codec, error) from error
+
+
+def open_picture(field: str, data: Data, max_pixels: int | None = None) -> Image:
+    """Read the header of a picture: a Pillow image that has its size and mode, and decodes its pixels when asked.
+
+    Only formats that are known to be safe are opened, by their first bytes, and none with more pixels than the
+    setting allows.
+
+    >>> open_picture("pgm", b"P5 2 3 255\\n" + bytes(6)).size
+    (2, 3)
+    """
+    from shoal.shards.codecs import _pillow
+
+    limit = DecodeOptions().max_pixels if max_pixels is None else max_pixels
+    try:
+        return _pillow.open_(data, limit)
+    except DecodeError as error:
+        error.field = field
+        raise
+    except Exception as error:
+        raise _decode_error(field, data, codec_for("png"), error) from error
 
 
 def encode(field: str, value: Any, options: EncodeOptions | None = None) -> bytes:

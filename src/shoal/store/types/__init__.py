@@ -31,7 +31,11 @@ _BRIDGES = {
 
 
 def default_builders() -> BuilderContext:
-    """Make the context of the builders that need not be registered."""
+    """Make the context of the builders that need not be registered.
+
+    >>> isinstance(default_builders(), BuilderContext)
+    True
+    """
     plain = f"{_HERE}._plain"
     made = BuilderContext()
     kinds: dict[str, tuple[type, ...]] = {
@@ -66,7 +70,11 @@ def default_builders() -> BuilderContext:
 
 
 def default_resolvers() -> ResolverContext:
-    """Make the context of the resolvers that need not be registered."""
+    """Make the context of the resolvers that need not be registered.
+
+    >>> isinstance(default_resolvers(), ResolverContext)
+    True
+    """
     plain = f"{_HERE}._plain"
     found = {
         "vineyard::Scalar": f"{plain}:resolve_scalar",

@@ -1,6 +1,10 @@
 """What BigDL makes of a row before a model takes it.
 
 Names stand for those of `bigdl.dllib.feature.common`, which is in the environment of BigDL and not here.
+
+>>> from shoal.learn.bigdl.feature.common import SeqToTensor
+>>> SeqToTensor([28, 28])
+<bigdl.dllib.feature.common.SeqToTensor(...), which is made where it is sent>
 """
 
 from __future__ import annotations

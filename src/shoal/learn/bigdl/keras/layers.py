@@ -1,6 +1,10 @@
 """Layers of BigDL in the manner of Keras.
 
 Names stand for those of `bigdl.dllib.keras.layers`, which is in the environment of BigDL and not here.
+
+>>> from shoal.learn.bigdl.keras.layers import Dense
+>>> Dense(8, input_shape=(4,))
+<bigdl.dllib.keras.layers.Dense(...), which is made where it is sent>
 """
 
 from __future__ import annotations

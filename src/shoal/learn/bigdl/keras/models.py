@@ -1,6 +1,10 @@
 """Models of BigDL in the manner of Keras.
 
 Names stand for those of `bigdl.dllib.keras.models`, which is in the environment of BigDL and not here.
+
+>>> from shoal.learn.bigdl.keras.models import Sequential
+>>> Sequential()
+<bigdl.dllib.keras.models.Sequential(...), which is made where it is sent>
 """
 
 from __future__ import annotations

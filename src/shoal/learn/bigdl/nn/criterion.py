@@ -1,6 +1,10 @@
 """Losses of BigDL.
 
 Names stand for those of `bigdl.dllib.nn.criterion`, which is in the environment of BigDL and not here.
+
+>>> from shoal.learn.bigdl.nn.criterion import MSECriterion
+>>> MSECriterion()
+<bigdl.dllib.nn.criterion.MSECriterion(...), which is made where it is sent>
 """
 
 from __future__ import annotations

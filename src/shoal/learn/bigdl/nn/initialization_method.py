@@ -1,6 +1,10 @@
 """How the weights of BigDL's layers begin.
 
 Names stand for those of `bigdl.dllib.nn.initialization_method`, which is in the environment of BigDL and not here.
+
+>>> from shoal.learn.bigdl.nn.initialization_method import Xavier
+>>> Xavier()
+<bigdl.dllib.nn.initialization_method.Xavier(...), which is made where it is sent>
 """
 
 from __future__ import annotations

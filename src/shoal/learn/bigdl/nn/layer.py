@@ -1,6 +1,10 @@
 """Layers of BigDL, to write models with.
 
 Names stand for those of `bigdl.dllib.nn.layer`, which is in the environment of BigDL and not here.
+
+>>> from shoal.learn.bigdl.nn.layer import Linear, Sequential
+>>> Sequential().add(Linear(2, 1))
+<bigdl.dllib.nn.layer.Sequential(...).add(...), which is made where it is sent>
 """
 
 from __future__ import annotations

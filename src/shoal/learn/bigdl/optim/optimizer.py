@@ -1,6 +1,10 @@
 """How BigDL learns: methods, schedules of the rate, and penalties.
 
 Names stand for those of `bigdl.dllib.optim.optimizer`, which is in the environment of BigDL and not here.
+
+>>> from shoal.learn.bigdl.optim.optimizer import Adam
+>>> Adam(learningrate=0.01)
+<bigdl.dllib.optim.optimizer.Adam(...), which is made where it is sent>
 """
 
 from __future__ import annotations

@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from shoal.errors import SharedMemoryError
+
 __all__ = ["Mapping", "Owned", "Owner", "User", "c_library", "copy"]
 
 _FREE = 4  # segments an owner keeps for the next messages
@@ -35,10 +37,10 @@ class Mapping:
     def __init__(self, descriptor: int) -> None:
         self.size = os.fstat(descriptor).st_size
         self.forked = False
-        self._address = _map(None, self.size, mmap.MAP_SHARED, descriptor)
+        self.address = _map(None, self.size, mmap.MAP_SHARED, descriptor)
         self._exporter: weakref.ref[Any] | None = None
         # Not at exit: arrays may be looked at until the very end.
-        weakref.finalize(self, c_library().munmap, self._address, self.size).atexit = False
+        weakref.finalize(self, c_library().munmap, self.address, self.size).atexit = False
         _watch_forks().add(self)
 
     def view(self) -> memoryview:
@@ -58,7 +60,7 @@ class Mapping:
         return memoryview(exporter).cast("B")
 
     def _export(self) -> Any:
-        exporter: Any = (ctypes.c_char * self.size).from_address(self._address)
+        exporter: Any = (ctypes.c_char * self.size).from_address(self.address)
         exporter.mapping = self  # or it would be unmapped under its user
         return exporter
 
@@ -70,9 +72,9 @@ class Mapping:
         """In a child that was forked: take a copy of what is lent, and see no changes of the parent from here on."""
         if self._exporter is None or self._exporter() is None:
             return
-        kept = ctypes.string_at(self._address, self.size)
-        _map(self._address, self.size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED, -1)
-        ctypes.memmove(self._address, kept, self.size)
+        kept = ctypes.string_at(self.address, self.size)
+        _map(self.address, self.size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED, -1)
+        ctypes.memmove(self.address, kept, self.size)
 
 
 _MAP_FIXED = 0x10
@@ -177,6 +179,12 @@ class Owner:
         try:
             os.ftruncate(descriptor, size)
             mapping = Mapping(descriptor)
+        except OSError as error:
+            os.close(descriptor)
+            raise SharedMemoryError(
+                f"{size} bytes of shared memory for what goes to another process are not to be had: {error.strerror}; "
+                "let blocks be smaller, or the limits of this process be larger (ulimit -f, ulimit -v)"
+            ) from error
         except BaseException:
             os.close(descriptor)
             raise
