@@ -10,8 +10,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from shoal._kinds import kind_of, source_of
 from shoal.cli._at_once import Stop
-from shoal.cli._kinds import kind_of, source_of
 from shoal.cli._problems import Problem, Report, Sighting, problem_of
 from shoal.errors import (
     IndexFileError,

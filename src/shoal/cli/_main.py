@@ -33,6 +33,8 @@ _COMMANDS = {
     "run": "shoal.cli.run:command",
     "env": "shoal.cli.env:command",
     "store": "shoal.cli.store:command",
+    "serve": "shoal.cli.serve:command",
+    "view": "shoal.cli.view:command",
     "tar": "shoal.cli._main:tar",
 }
 

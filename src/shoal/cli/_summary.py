@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from shoal._kinds import source_of
 from shoal.abc import Sample
 from shoal.cli._at_once import Stop
-from shoal.cli._kinds import source_of
 from shoal.files import scheme, stat
 
 __all__ = ["FieldSummary", "Sizes", "Summary", "merged", "summary_of"]

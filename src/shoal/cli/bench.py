@@ -59,8 +59,8 @@ def command(urls: tuple[str, ...], kind: str | None, fields: str, as_json: bool,
 
 
 def _dataset(urls: Sequence[str], kind: str | None, fields: Sequence[str], trust: bool) -> Dataset:
+    from shoal._kinds import source_of
     from shoal.cli._convert._formats import format_of
-    from shoal.cli._kinds import source_of
     from shoal.pipeline import Dataset
     from shoal.readers import read_tar
 
@@ -107,5 +107,12 @@ def _verdict(found: Sequence[Measured]) -> str:
 
 
 def run() -> None:
-    """Be the command ``shoal bench``."""
+    """Be the command ``shoal bench``.
+
+    >>> import contextlib
+    >>> from unittest.mock import patch
+    >>> with patch("sys.argv", ["shoal bench", "--help"]), contextlib.suppress(SystemExit):  # as a shell calls it
+    ...     run()
+    Usage: shoal bench ...
+    """
     main(command)

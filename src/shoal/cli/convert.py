@@ -68,5 +68,12 @@ def command(inputs: tuple[str, ...], output: str, **options: Any) -> None:
 
 
 def run() -> None:
-    """Be the command ``shoal convert``."""
+    """Be the command ``shoal convert``.
+
+    >>> import contextlib
+    >>> from unittest.mock import patch
+    >>> with patch("sys.argv", ["shoal convert", "--help"]), contextlib.suppress(SystemExit):  # as a shell calls it
+    ...     run()
+    Usage: shoal convert ...
+    """
     main(command)

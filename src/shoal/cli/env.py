@@ -170,5 +170,12 @@ def _versions(row: dict[str, Any]) -> str:
 
 
 def run() -> None:
-    """Be the command ``shoal env``."""
+    """Be the command ``shoal env``.
+
+    >>> import contextlib
+    >>> from unittest.mock import patch
+    >>> with patch("sys.argv", ["shoal env", "--help"]), contextlib.suppress(SystemExit):  # as a shell calls it
+    ...     run()
+    Usage: shoal env ...
+    """
     main(command)

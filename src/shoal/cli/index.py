@@ -120,5 +120,12 @@ def _done(force: bool, trust: bool, job: _Job, stop: Stop) -> str | ShoalError:
 
 
 def run() -> None:
-    """Be the command ``shoal index``."""
+    """Be the command ``shoal index``.
+
+    >>> import contextlib
+    >>> from unittest.mock import patch
+    >>> with patch("sys.argv", ["shoal index", "--help"]), contextlib.suppress(SystemExit):  # as a shell calls it
+    ...     run()
+    Usage: shoal index ...
+    """
     main(command)

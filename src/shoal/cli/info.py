@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
+from shoal._kinds import data_files
 from shoal.cli._at_once import Stop, at_once
 from shoal.cli._fields import human, many, printable
-from shoal.cli._kinds import data_files
 from shoal.cli._samples import trusted
 from shoal.cli._summary import FieldSummary, Summary, merged, summary_of
 from shoal.cli._tool import main, tool
@@ -116,5 +116,12 @@ def _field(found: FieldSummary) -> dict[str, Any]:
 
 
 def run() -> None:
-    """Be the command ``shoal info``."""
+    """Be the command ``shoal info``.
+
+    >>> import contextlib
+    >>> from unittest.mock import patch
+    >>> with patch("sys.argv", ["shoal info", "--help"]), contextlib.suppress(SystemExit):  # as a shell calls it
+    ...     run()
+    Usage: shoal info ...
+    """
     main(command)

@@ -178,5 +178,12 @@ def _ended_by_term() -> Iterator[None]:
 
 
 def run() -> None:
-    """Be the command ``shoal run``."""
+    """Be the command ``shoal run``.
+
+    >>> import contextlib
+    >>> from unittest.mock import patch
+    >>> with patch("sys.argv", ["shoal run", "--help"]), contextlib.suppress(SystemExit):  # as a shell calls it
+    ...     run()
+    Usage: shoal run ...
+    """
     main(command)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -16,8 +14,8 @@ import click
 from shoal import settings
 from shoal.cli._fields import human, many, printable
 from shoal.cli._tool import Tools, main, say, tool
-from shoal.errors import CorruptObjectError, ObjectNotFoundError, PlanError, StoreError
-from shoal.store import BaseStore, ObjectID, Status, Store, connect
+from shoal.errors import PlanError, StoreError
+from shoal.store import BaseStore, Listed, ObjectID, Status, Store, connect, listing
 
 __all__ = ["command", "run"]
 
@@ -78,11 +76,10 @@ def status(where: str | None, token_file: Path | None, as_json: bool) -> None:
 def ls(where: str | None, token_file: Path | None, as_json: bool, pattern: str) -> None:
     """List objects; PATTERN chooses some by their type or one of their names."""
     with _connected(where, token_file) as store:
-        names = _names(store)
-        rows = [_row(store, number, names.get(number, [])) for number in store.ids()]
-    chosen = [row for row in rows if row and any(fnmatchcase(text, pattern) for text in (row["type"], *row["names"]))]
+        rows = listing(store)
+    chosen = [row for row in rows if any(fnmatchcase(text, pattern) for text in (row.type, *row.names))]
     if as_json:
-        click.echo(json.dumps(chosen, indent=2))
+        click.echo(json.dumps([asdict(row) for row in chosen], indent=2))
     elif chosen:
         header = ["id", "type", "bytes", "where", "persisted", "names"]
         _print_table([header, *map(_cells, chosen)], right=(2,))
@@ -154,32 +151,6 @@ def _processes(found: Status) -> list[list[str]]:
     return [["process", "objects", "set aside", "looks at", ""], *rows]
 
 
-def _names(store: BaseStore) -> dict[ObjectID, list[str]]:
-    found: dict[ObjectID, list[str]] = {}
-    for name, number in store.list_names().items():
-        found.setdefault(ObjectID(number), []).append(name)
-    return found
-
-
-def _row(store: BaseStore, number: ObjectID, names: list[str]) -> dict[str, Any]:
-    """Describe an object; nothing if it is gone."""
-    row = {"id": str(number), "type": "damaged", "bytes": 0, "where": "", "persisted": False, "names": names}
-    with suppress(CorruptObjectError):
-        try:
-            meta = store.get_meta(number)
-        except ObjectNotFoundError:
-            return {}
-        row |= {"type": meta.typename, "bytes": meta.nbytes, "persisted": meta.persistent}
-    return row | {"where": _place(store, number)}
-
-
-def _place(store: BaseStore, number: ObjectID) -> str:
-    if not isinstance(store, Store):
-        return "elsewhere"
-    here = (path for path in store.folder.places(number) if os.path.exists(path))
-    return "memory" if next(here, "").startswith(f"{store.folder.path}/") else "disk"
-
-
 def _number(store: BaseStore, text: str) -> ObjectID:
     """Give the object that is meant by an id or a name."""
     try:
@@ -188,9 +159,9 @@ def _number(store: BaseStore, text: str) -> ObjectID:
         return ObjectID(store.get_name(text))
 
 
-def _cells(row: dict[str, Any]) -> list[str]:
-    size = human(row["bytes"])
-    return [row["id"], row["type"], size, row["where"], "yes" if row["persisted"] else "no", ", ".join(row["names"])]
+def _cells(row: Listed) -> list[str]:
+    kept = "yes" if row.persisted else "no"
+    return [row.id, row.type, human(row.bytes), row.where, kept, ", ".join(row.names)]
 
 
 def _print_table(rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> None:
@@ -217,5 +188,12 @@ def _print_table(rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> No
 
 
 def run() -> None:
-    """Be the command ``shoal store``."""
+    """Be the command ``shoal store``.
+
+    >>> import contextlib
+    >>> from unittest.mock import patch
+    >>> with patch("sys.argv", ["shoal store", "--help"]), contextlib.suppress(SystemExit):  # as a shell calls it
+    ...     run()
+    Usage: shoal store ...
+    """
     main(command)

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
+from shoal._kinds import data_files
 from shoal.cli._at_once import at_once
 from shoal.cli._checking import Checks, checked
 from shoal.cli._fields import alternatives, many, printable
-from shoal.cli._kinds import data_files
 from shoal.cli._problems import FieldSets, Problem, Report
 from shoal.cli._samples import trusted
 from shoal.cli._tool import FAILED, main, say, tool
@@ -81,5 +81,12 @@ def _described(reports: list[Report], problems: list[Problem], unnamed: int) -> 
 
 
 def run() -> None:
-    """Be the command ``shoal verify``."""
+    """Be the command ``shoal verify``.
+
+    >>> import contextlib
+    >>> from unittest.mock import patch
+    >>> with patch("sys.argv", ["shoal verify", "--help"]), contextlib.suppress(SystemExit):  # as a shell calls it
+    ...     run()
+    Usage: shoal verify ...
+    """
     main(command)

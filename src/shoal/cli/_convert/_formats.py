@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from shoal._kinds import SUFFIXES, kind_of, source_of
 from shoal._optional import require
 from shoal.abc import Sample, Source
 from shoal.cli._convert._fields import as_tar, as_values, single_values
 from shoal.cli._convert._writer import Writer
-from shoal.cli._kinds import SUFFIXES, kind_of, source_of
 from shoal.cli._samples import inputs_of, read_samples, written
 from shoal.files import expand, local_path, open_write
 

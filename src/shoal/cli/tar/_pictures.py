@@ -7,22 +7,30 @@ from __future__ import annotations
 
 import base64
 import io
+import shutil
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+
+from shoal import settings
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["PROTOCOLS", "protocol_of", "small"]
+__all__ = ["PROTOCOLS", "Draw", "drawer", "protocol_of", "small"]
+
+#: What makes the characters of a picture.
+Draw: TypeAlias = "Callable[[Image], str]"
 
 _KITTY_TERMS = ("kitty", "ghostty")
 _SIXEL_TERMS = ("foot", "mlterm", "sixel", "yaft", "contour")
 _PROGRAMS = {"ghostty": "kitty", "iTerm.app": "iterm2", "WezTerm": "iterm2", "mintty": "iterm2"}
 _PIECE = 4096  # kitty takes no longer one
 _COLOURS = 64
+_PIXELS = 480, 320
 
 
 def protocol_of(term: str, program: str) -> str:
@@ -36,6 +44,15 @@ def protocol_of(term: str, program: str) -> str:
     if program in _PROGRAMS:
         return _PROGRAMS[program]
     return "sixel" if any(name in term for name in _SIXEL_TERMS) else "blocks"
+
+
+def drawer(protocol: str) -> Draw:
+    """Make what draws pictures by a protocol; ``auto`` is the one that this terminal is known to take."""
+    if protocol == "auto":
+        term, program = (settings.variable(name) or "" for name in ("TERM", "TERM_PROGRAM"))
+        protocol = protocol_of(term, program) if sys.stdout.isatty() else "blocks"
+    width, height = _PIXELS if protocol != "blocks" else (min(shutil.get_terminal_size().columns, 64), 48)
+    return lambda picture: PROTOCOLS[protocol](small(picture, width, height))
 
 
 def small(image: Image, width: int, height: int) -> Image:
@@ -113,7 +130,7 @@ def _png(image: Image) -> bytes:
 
 
 #: Name -> what makes the characters of a picture.
-PROTOCOLS: dict[str, Callable[[Image], str]] = {
+PROTOCOLS: dict[str, Draw] = {
     "kitty": _kitty,
     "iterm2": _iterm2,
     "sixel": _sixel,

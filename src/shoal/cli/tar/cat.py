@@ -79,5 +79,12 @@ def command(
 
 
 def run() -> None:
-    """Be the command ``tarcat``."""
+    """Be the command ``tarcat``.
+
+    >>> import contextlib
+    >>> from unittest.mock import patch
+    >>> with patch("sys.argv", ["tarcat", "--help"]), contextlib.suppress(SystemExit):  # as a shell calls it
+    ...     run()
+    Usage: tarcat ...
+    """
     main(command)

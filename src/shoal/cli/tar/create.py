@@ -104,5 +104,12 @@ def _say_left_out(names: list[str]) -> None:
 
 
 def run() -> None:
-    """Be the command ``tarcreate``."""
+    """Be the command ``tarcreate``.
+
+    >>> import contextlib
+    >>> from unittest.mock import patch
+    >>> with patch("sys.argv", ["tarcreate", "--help"]), contextlib.suppress(SystemExit):  # as a shell calls it
+    ...     run()
+    Usage: tarcreate ...
+    """
     main(command)

@@ -84,5 +84,12 @@ def _is_text(data: bytes) -> bool:
 
 
 def run() -> None:
-    """Be the command ``tarfirst``."""
+    """Be the command ``tarfirst``.
+
+    >>> import contextlib
+    >>> from unittest.mock import patch
+    >>> with patch("sys.argv", ["tarfirst", "--help"]), contextlib.suppress(SystemExit):  # as a shell calls it
+    ...     run()
+    Usage: tarfirst ...
+    """
     main(command)

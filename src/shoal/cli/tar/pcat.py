@@ -129,5 +129,12 @@ def _write(spans: Iterable[Span], output: str, *, verbose: bool, trust: bool) ->
 
 
 def run() -> None:
-    """Be the command ``tarpcat``."""
+    """Be the command ``tarpcat``.
+
+    >>> import contextlib
+    >>> from unittest.mock import patch
+    >>> with patch("sys.argv", ["tarpcat", "--help"]), contextlib.suppress(SystemExit):  # as a shell calls it
+    ...     run()
+    Usage: tarpcat ...
+    """
     main(command)

@@ -200,5 +200,12 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 def run() -> None:
-    """Be the command ``tarproc``."""
+    """Be the command ``tarproc``.
+
+    >>> import contextlib
+    >>> from unittest.mock import patch
+    >>> with patch("sys.argv", ["tarproc", "--help"]), contextlib.suppress(SystemExit):  # as a shell calls it
+    ...     run()
+    Usage: tarproc ...
+    """
     main(command)

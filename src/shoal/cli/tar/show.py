@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import codecs
-import shutil
-import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import click
 
-from shoal import settings
 from shoal.abc import Sample
 from shoal.cli._fields import alternatives, first_field, human, many, printable
 from shoal.cli._samples import inputs_of, read_samples, trusted
 from shoal.cli._tool import main, say, tool
-from shoal.cli.tar._pictures import PROTOCOLS, protocol_of, small
+from shoal.cli.tar._pictures import PROTOCOLS, Draw, drawer
 from shoal.errors import DecodeError, PlanError
 from shoal.files import open_write
 from shoal.shards import split_name
@@ -26,13 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = ["command", "run"]
 
-_Draw: TypeAlias = "Callable[[Image], str]"
-
 _EXAMPLE = "tarshow -c 2 small.tar"
 _VALUE = 60  # characters of a value
 _UTF8 = codecs.getincrementaldecoder("utf-8")  # which does not mind that a letter is cut
 _ROWS, _TILES = 20, 100  # as many as fit a table or a sheet that somebody looks at
-_PIXELS = 480, 320
 
 
 @tool("tarshow", example=_EXAMPLE)
@@ -77,7 +71,7 @@ def command(
     if table:
         _show_table(islice(samples, _ROWS if count is None else count))
         return
-    draw = _drawer(protocol) if images else None
+    draw = drawer(protocol) if images else None
     for sample in islice(samples, count):
         for text in _block(sample, draw):
             click.echo(text, nl=False, color=True)
@@ -108,20 +102,12 @@ def _chosen(sample: Sample, fields: list[list[str]] | None) -> Sample:
     return dict(pair for pair in found if pair is not None)
 
 
-def _block(sample: Sample, draw: _Draw | None) -> Iterator[str]:
+def _block(sample: Sample, draw: Draw | None) -> Iterator[str]:
     for name in sorted(sample):
         yield f"{printable(name):20}\t{printable(str(sample[name][:_VALUE])[:_VALUE])}\n"
         if draw is not None and (picture := _picture(sample, name)) is not None:
             yield draw(picture)
     yield "\n"
-
-
-def _drawer(protocol: str) -> _Draw:
-    if protocol == "auto":
-        term, program = (settings.variable(name) or "" for name in ("TERM", "TERM_PROGRAM"))
-        protocol = protocol_of(term, program) if sys.stdout.isatty() else "blocks"
-    width, height = _PIXELS if protocol != "blocks" else (min(shutil.get_terminal_size().columns, 64), 48)
-    return lambda picture: PROTOCOLS[protocol](small(picture, width, height))
 
 
 def _picture(sample: Sample, name: str) -> Image | None:
@@ -183,5 +169,12 @@ def _captions(sample: Sample) -> tuple[str, ...]:
 
 
 def run() -> None:
-    """Be the command ``tarshow``."""
+    """Be the command ``tarshow``.
+
+    >>> import contextlib
+    >>> from unittest.mock import patch
+    >>> with patch("sys.argv", ["tarshow", "--help"]), contextlib.suppress(SystemExit):  # as a shell calls it
+    ...     run()
+    Usage: tarshow ...
+    """
     main(command)

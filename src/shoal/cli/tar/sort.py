@@ -98,5 +98,12 @@ def _last(ranked: Iterable[tuple[bytes, Sample]]) -> Iterator[Sample]:
 
 
 def run() -> None:
-    """Be the command ``tarsort``."""
+    """Be the command ``tarsort``.
+
+    >>> import contextlib
+    >>> from unittest.mock import patch
+    >>> with patch("sys.argv", ["tarsort", "--help"]), contextlib.suppress(SystemExit):  # as a shell calls it
+    ...     run()
+    Usage: tarsort ...
+    """
     main(command)

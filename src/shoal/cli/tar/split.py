@@ -150,5 +150,12 @@ def _filled_in(hook: str, url: str) -> str:
 
 
 def run() -> None:
-    """Be the command ``tarsplit``."""
+    """Be the command ``tarsplit``.
+
+    >>> import contextlib
+    >>> from unittest.mock import patch
+    >>> with patch("sys.argv", ["tarsplit", "--help"]), contextlib.suppress(SystemExit):  # as a shell calls it
+    ...     run()
+    Usage: tarsplit ...
+    """
     main(command)

@@ -79,5 +79,12 @@ def _utf8(text: str) -> bytes:
 
 
 def run() -> None:
-    """Be the command ``tar2tsv``."""
+    """Be the command ``tar2tsv``.
+
+    >>> import contextlib
+    >>> from unittest.mock import patch
+    >>> with patch("sys.argv", ["tar2tsv", "--help"]), contextlib.suppress(SystemExit):  # as a shell calls it
+    ...     run()
+    Usage: tar2tsv ...
+    """
     main(command)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Collection, Sequence
 
 from shoal.abc import Source
 from shoal.errors import PlanError
 from shoal.files import SHARD_SUFFIXES, expand
 from shoal.sources import TFRECORD_SUFFIXES, ArrowSource, ParquetSource, TarSource, TFRecordSource
 
-__all__ = ["SUFFIXES", "data_files", "kind_of", "source_of"]
+__all__ = ["SUFFIXES", "data_files", "files_of_one_kind", "kind_of", "source_of"]
 
 _PACKED = ("", ".gz", ".bz2", ".xz", ".zst")
 #: How names of files of each kind end.
@@ -47,17 +48,49 @@ def data_files(urls: Sequence[str]) -> list[str]:
     return expand(urls or ["-"], suffixes=suffixes)
 
 
+def files_of_one_kind(urls: Sequence[str]) -> list[str]:
+    """List the data files that arguments stand for, as one dataset.
+
+    A folder without data files of its own stands for those in the folders below it. Where files of several kinds lie
+    together, as a saved dataset has its description in JSON beside it, those of the first kind in `SUFFIXES` are meant.
+    """
+    found = [url for given in urls for url in data_files([_deep(given)])]
+    kinds = {url: kind_of(url) for url in found}
+    chosen = next((kind for kind in SUFFIXES if kind in kinds.values()), None)
+    return [url for url in found if kinds[url] == chosen]
+
+
+def _deep(url: str) -> str:
+    """Let a folder of folders stand for all files in them."""
+    if not os.path.isdir(url):
+        return url
+    ends = tuple(end for suffixes in SUFFIXES.values() for end in suffixes)
+    rich = ends[: -len(SUFFIXES["json"])]  # a description in JSON beside folders is not the data
+    names = [name.lower() for name in os.listdir(url)]
+    folders = any(os.path.isdir(os.path.join(url, name)) for name in os.listdir(url))
+    here = any(name.endswith(rich if folders else ends) for name in names)
+    return url if here or not folders else os.path.join(url, "**", "")
+
+
 def source_of(
-    urls: str | Sequence[str], *, kind: str | None = None, key: str | None = None, trust: bool = False
+    urls: str | Sequence[str],
+    *,
+    kind: str | None = None,
+    key: str | None = None,
+    fields: Collection[str] | None = None,
+    trust: bool = False,
 ) -> Source:
-    """Make the source that reads a file, or several of one kind; ``key`` names the column that holds the keys."""
+    """Make the source that reads a file, or several of one kind; ``key`` names the column that holds the keys.
+
+    Of tars, Parquet and Arrow files only ``fields`` are read, if they are given; others give all.
+    """
     kind = kind or kind_of(urls if isinstance(urls, str) else urls[0])
     if kind == "tar":
-        return TarSource(urls, trust=trust)
+        return TarSource(urls, keep=fields, trust=trust)
     if kind == "parquet":
-        return ParquetSource(urls, key=key)
+        return ParquetSource(urls, columns=fields, key=key)
     if kind == "arrow":
-        return ArrowSource(urls, key=key, trust=trust)
+        return ArrowSource(urls, columns=fields, key=key, trust=trust)
     if kind == "tfrecord":
         return TFRecordSource(urls, key=key)
     from shoal.data import CsvSource, JsonSource
