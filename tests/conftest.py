@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 
 import hypothesis
 import pytest
 
+from support import clusters
+
 # The machine may be busy, and time is never a reason to fail.
 _NO_HURRY = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
-hypothesis.settings.register_profile("shoal", **_NO_HURRY)
+hypothesis.settings.register_profile("shoal", max_examples=30, **_NO_HURRY)
 hypothesis.settings.register_profile("soak", max_examples=3000, **_NO_HURRY)
 hypothesis.settings.load_profile(os.environ.get("SHOAL_TEST_PROFILE", "shoal"))
 
+# Ray's workers would have what others leave of the processors, and tests beside them leave little.
+os.environ.setdefault("RAY_worker_niceness", "0")
+
 #: Helpers of the tests have no examples in them, and some may be imported only once.
-collect_ignore_glob = ["support/*", "fuzz_tar.py"]
+collect_ignore_glob = ["support/*", "kill_matrix/*", "fuzz_tar.py"]
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -24,3 +30,16 @@ def _own_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SHOAL_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _engines_that_stay() -> Iterator[None]:
+    """End what tests have left running for one another."""
+    yield
+    clusters.close()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest, so that no process is left with one of them at the end."""
+    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: -slow[item.path])

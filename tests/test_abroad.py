@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import shoal
 from shoal.abc import Sample
 from shoal.data import XShards
 from shoal.environments import Abroad
 from shoal.errors import GuestError, WorkerEnvironmentError
+from support.clusters import running
 from support.engine import by_value, numbers
 from support.guests import bare_environment
 
@@ -84,7 +84,7 @@ def test_shards_are_treated_elsewhere(engine: str, tmp_path: Path) -> None:
     folder = bare_environment(tmp_path / "venv")
     (packages,) = folder.glob("lib/python3.*/site-packages")
     (packages / "ours.pth").write_text(str(Path(np.__file__).parents[1]))
-    with shoal.init(engine, workers=2):
+    with running(engine, workers=2):
         shards = XShards.from_shards([pd.DataFrame({"a": [1, 2]}), pd.DataFrame({"a": [3]})])
         made = shards.transform_shard(
             lambda frame, by: frame.assign(b=frame["a"] * by, at=sys.prefix), 10, environment=folder

@@ -6,7 +6,6 @@ import re
 import subprocess
 import tomllib
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from click import Context
 
 from shoal.cli._main import command
 from support.shell import environment
+from support.showing import shown
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "commands"
@@ -67,12 +67,6 @@ def test_a_page_shows_what_a_terminal_shows(page: Path, tmp_path: Path) -> None:
             timeout=120,
         )
         assert shown(done.stdout.rstrip("\n"), expected.rstrip("\n")), f"$ {line}\n{done.stdout}"
-
-
-def shown(output: str, expected: str) -> bool:
-    """Tell whether a terminal shows what was expected; ``...`` stands for anything."""
-    pattern = re.sub(r"([*?\[])", r"[\1]", expected).replace("...", "*")
-    return fnmatchcase(output, pattern)
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from shoal.errors import (
     TrustError,
     UrlNotFoundError,
 )
+from support.clusters import running
 from support.engine import run_script
 from support.s3_server import s3_bucket
 
@@ -392,7 +393,7 @@ def test_arrays_of_objects_are_not_unpickled(tmp_path: Path) -> None:
 @pytest.mark.parametrize("engine", ["local", "dask", "ray", "spark"])
 def test_every_engine_reads_tables(engine: str, tmp_path: Path) -> None:
     ParquetDataset.write(tmp_path, records(20), SCHEMA, block_size=6)
-    with shoal.init(engine, workers=2, **({"mode": "process"} if engine == "local" else {})):
+    with running(engine, workers=2, **({"mode": "process"} if engine == "local" else {})):
         shards = ParquetDataset.read_as_xshards(tmp_path).collect()
     assert [name for shard in shards for name in shard["id"]] == list(map(str, range(20)))
     assert np.concatenate([shard["ones"] for shard in shards]).tolist() == [[1.0] * 4] * 20

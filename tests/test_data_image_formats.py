@@ -30,6 +30,7 @@ from shoal.data.image import (
 )
 from shoal.errors import CorruptShardError, PlanError, SampleError, TruncatedShardError, UrlNotFoundError
 from shoal.image import center_crop
+from support.clusters import running
 
 PICTURES = Path(skimage.data_dir)
 SKLEARN = Path(sklearn.datasets.__file__).parent / "images"
@@ -398,7 +399,7 @@ def test_pictures_in_a_store(pairs: Path) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:ray", "ignore::FutureWarning:pyspark")
 @pytest.mark.parametrize("engine", ["local", "dask", "ray", "spark"])
 def test_every_engine_reads_pictures(engine: str, pairs: Path) -> None:
-    with shoal.init(engine, workers=2, **({"mode": "process"} if engine == "local" else {})):
+    with running(engine, workers=2, **({"mode": "process"} if engine == "local" else {})):
         found = read_images(pairs / "images", target_path=pairs / "labels").collect()
     assert [target.mode for _, target in found] == ["P", "P"]
     assert np.array_equal(np.asarray(found[0][0]), pixels(pairs / "images" / "retina.jpg"))

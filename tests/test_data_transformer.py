@@ -21,6 +21,7 @@ from shoal.data._exact_sums import UNIT_BITS, exact_sum
 from shoal.data._moments import Moments
 from shoal.data.transformer import MinMaxScaler, StandardScaler, StringIndexer
 from shoal.errors import MissingFieldError, PlanError
+from support.clusters import running
 
 #: What the engines say about each other and about themselves.
 pytestmark = [
@@ -209,5 +210,5 @@ def test_cuts_change_no_bit() -> None:
 def test_engines_change_no_bit(engine: str) -> None:
     with shoal.init("local", workers=1, mode="thread"):
         expected = program((200,))
-    with shoal.init(engine, workers=2):
+    with running(engine, workers=2):
         assert program((50, 300)) == expected

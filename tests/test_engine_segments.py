@@ -19,10 +19,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from PIL import Image
 
+from shoal._segments import Owner, _size_class
 from shoal.engines.local._channel import Channel, Kind
 from shoal.engines.local._packing import Packer, unpack
-from shoal.engines.local._segments import Owner, _size_class
-from shoal.errors import PlanError
+from shoal.errors import PlanError, SharedMemoryError
+from shoal.testing.faults import full_disk
 
 
 @pytest.fixture
@@ -295,4 +296,13 @@ def test_the_stream_of_a_message_is_an_ordinary_pickle() -> None:
     owner = Owner()
     packed = Packer(owner).pack({"a": [1, 2]})
     assert pickle.loads(packed.view[: packed.stream]) == {"a": [1, 2]}
+    owner.close()
+
+
+def test_where_there_is_no_shared_memory_an_error_says_how_much_was_wanted() -> None:
+    owner, before = Owner(), descriptors()
+    with full_disk("100kB"), pytest.raises(SharedMemoryError, match="bytes of shared memory for what goes to another"):
+        owner.take(1_000_000)
+    assert descriptors() == before
+    assert owner.take(1_000_000).size >= 1_000_000
     owner.close()

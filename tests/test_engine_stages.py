@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 from hypothesis import given, note, reject, settings
 from hypothesis import strategies as st
@@ -24,11 +23,13 @@ import shoal
 from shoal.abc import Block, Pool, Sample, Shard
 from shoal.errors import SampleError
 from shoal.pipeline import Dataset, Loader, mix
+from shoal.testing import faults
 from support.engine import by_value, forward, held, held_again, numbers, same, wait_until
 from support.engine_plans import PLANS, with_pools
 from support.lane_models import Case, cases, dataset_of
 from support.lane_oracle import Epoch, Hopeless
 from support.lane_sources import MemorySource
+from support.lengths import first
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* cannot be entered in the middle")
 
@@ -76,7 +77,7 @@ def check_same(plain: Dataset, pooled: Dataset, batch_size: int, **options: Any)
             assert same(epoch_of(resumed)[0], expected[0][middle:])
 
 
-@pytest.mark.parametrize("workers", [1, 3, (1, 4)], ids=str)
+@pytest.mark.parametrize("workers", [3, (1, 4), pytest.param(1, marks=pytest.mark.long)], ids=str)
 @pytest.mark.parametrize("name", PLANS)
 def test_threads_make_no_difference(name: str, workers: Any) -> None:
     plain, own = PLANS[name](COUNT, {}), PLANS[name](COUNT, {"workers": workers})
@@ -85,7 +86,7 @@ def test_threads_make_no_difference(name: str, workers: Any) -> None:
     check_same(plain, own, 8, workers=2)
 
 
-@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("name", first(7, PLANS))
 def test_processes_make_no_difference(name: str) -> None:
     plain, own = PLANS[name](COUNT, {}), PLANS[name](COUNT, {"workers": 1, "mode": "process"})
     expected = epoch_of(plain.loader(8, workers=0))
@@ -206,17 +207,10 @@ def slow_double(sample: Sample) -> Sample:
 
 def kill_a_worker(number: int) -> None:
     """Kill one of the workers of this process, by turns; other tests may have left children of another kind."""
-    workers = sorted(child.pid for child in psutil.Process().children() if is_worker(child))
+    there = faults.workers()
     with suppress(ProcessLookupError):  # it may have been killed before, and is just being replaced
-        if workers:
-            os.kill(workers[number % len(workers)], signal.SIGKILL)
-
-
-def is_worker(process: psutil.Process) -> bool:
-    try:
-        return any("shoal.engines.local._worker" in word for word in process.cmdline())
-    except psutil.Error:
-        return False
+        if there:
+            os.kill(there[number % len(there)], signal.SIGKILL)
 
 
 def check_killed(count: int, kills: int) -> None:

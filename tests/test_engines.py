@@ -29,6 +29,7 @@ from shoal.engines.local._hands import Gauge
 from shoal.engines.local._shelf import Shelf
 from shoal.errors import PlanError, StateError, WorkerDiedError
 from shoal.testing import EngineSuite
+from support import clusters
 from support.engine import by_value, held, held_again, run_script, wait_until
 
 
@@ -60,6 +61,7 @@ class Chosen(EngineSuite):
     @pytest.fixture(scope="class")
     @classmethod
     def engine(cls) -> Iterator[Engine]:
+        clusters.close()  # it is started and ended by its name
         with shoal.init(cls.name, workers=2) as session:
             yield session.engine
 

@@ -54,7 +54,7 @@ def test_a_missing_environment_says_how_to_build_it(home: Path) -> None:
         Guest("mxnet")
     with pytest.raises(WorkerEnvironmentError, match=r"no environment 'vinyard'; did you mean 'vineyard'\?"):
         find("vinyard")
-    with pytest.raises(WorkerEnvironmentError, match="known are bigdl, horovod, mxnet, vineyard, and paths"):
+    with pytest.raises(WorkerEnvironmentError, match="known are bigdl, horovod, mxnet, tensorcom, vineyard, and paths"):
         find("quux")
     elsewhere = Environment("mxnet", "/elsewhere/bin/python", "3.11.7", recipe=recipe("mxnet"))
     with pytest.raises(
@@ -102,7 +102,7 @@ def test_environments_by_folder_and_by_interpreter_are_the_same(bare: Path) -> N
 
 
 def test_recipes_that_come_with_the_package_are_exact() -> None:
-    assert recipe_names() == ["bigdl", "horovod", "mxnet", "vineyard"]
+    assert recipe_names() == ["bigdl", "horovod", "mxnet", "tensorcom", "vineyard"]
     for name in recipe_names():
         made = recipe(name)
         assert made.pins.keys() >= {"numpy"}
@@ -204,6 +204,7 @@ def test_what_a_recipe_needs_of_the_machine_is_said_first(home: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_ray_installs_what_a_recipe_says(tmp_path: Path) -> None:
     """In an environment that sees all we have, because Ray makes a copy of the one it runs in."""
     thin = tmp_path / "thin"

@@ -20,8 +20,8 @@ import pytest
 
 from shoal.errors import CacheError, TrustError, UrlError, UrlNotFoundError
 from shoal.files import ShardCache
+from shoal.testing.faults import HttpServer, full_disk, http_server
 from support.files import body
-from support.http_server import FaultyServer, faulty_server
 
 BODY = body(1_000_000)
 LARGE = 10**9
@@ -53,8 +53,8 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def server() -> Iterator[FaultyServer]:
-    with faulty_server() as running:
+def server() -> Iterator[HttpServer]:
+    with http_server() as running:
         yield running
 
 
@@ -101,7 +101,7 @@ def names(folder: Path) -> list[str]:
     return sorted(name.partition("-")[2] for name in held(folder))
 
 
-def test_a_shard_is_downloaded_once_and_looks_like_its_url(server: FaultyServer, folder: Path) -> None:
+def test_a_shard_is_downloaded_once_and_looks_like_its_url(server: HttpServer, folder: Path) -> None:
     url = server.add("/data/train~1.tar.gz", BODY, cut_after=[1000])
     cache = ShardCache(folder, LARGE)
     for _ in range(3):
@@ -114,7 +114,7 @@ def test_a_shard_is_downloaded_once_and_looks_like_its_url(server: FaultyServer,
 
 
 @pytest.mark.parametrize("path", ["/..%2Fpasswd", "/a%00b", "/-", "/" + "n" * 400, "/a.tar?sig=/../../x"])
-def test_no_url_leads_out_of_the_folder(server: FaultyServer, folder: Path, path: str) -> None:
+def test_no_url_leads_out_of_the_folder(server: HttpServer, folder: Path, path: str) -> None:
     server.add(path.partition("?")[0], BODY)
     with ShardCache(folder, LARGE).open(server.url(path)) as shard:
         assert Path(shard.path).resolve().parent == folder
@@ -122,7 +122,7 @@ def test_no_url_leads_out_of_the_folder(server: FaultyServer, folder: Path, path
     assert len(held(folder)) == 1
 
 
-def test_a_changed_object_is_another_entry(server: FaultyServer, folder: Path) -> None:
+def test_a_changed_object_is_another_entry(server: HttpServer, folder: Path) -> None:
     cache = ShardCache(folder, LARGE)
     with cache.open(server.add("/a.tar", BODY, etag='"1"')) as old:
         with cache.open(server.add("/a.tar", BODY[::-1], etag='"2"')) as new:
@@ -130,16 +130,14 @@ def test_a_changed_object_is_another_entry(server: FaultyServer, folder: Path) -
         assert Path(old.path).read_bytes() == BODY
 
 
-def test_an_object_that_changes_between_asking_and_reading_is_asked_for_again(
-    server: FaultyServer, folder: Path
-) -> None:
+def test_an_object_that_changes_between_asking_and_reading_is_asked_for_again(server: HttpServer, folder: Path) -> None:
     cache = ShardCache(folder, LARGE)
     with cache.open(server.add("/a.tar", BODY, etags=['"old"'], etag='"new"')) as shard:
         assert Path(shard.path).read_bytes() == BODY
     assert [request.range for request in server.requests] == ["bytes=0-0", None, "bytes=0-0", None]
 
 
-def test_eight_threads_cause_one_download(server: FaultyServer, folder: Path) -> None:
+def test_eight_threads_cause_one_download(server: HttpServer, folder: Path) -> None:
     url = server.add("/a.tar", BODY, delay=0.005)
     cache = ShardCache(folder, LARGE)
 
@@ -154,7 +152,7 @@ def test_eight_threads_cause_one_download(server: FaultyServer, folder: Path) ->
     assert server.ranges() == [None]
 
 
-def test_eight_processes_cause_one_download(server: FaultyServer, folder: Path, start: Start) -> None:
+def test_eight_processes_cause_one_download(server: HttpServer, folder: Path, start: Start) -> None:
     url = server.add("/a.tar", BODY, delay=0.01)
     processes = [start(url) for _ in range(8)]
     assert [answers(process) for process in processes] == [[digest(BODY)]] * 8
@@ -163,7 +161,7 @@ def test_eight_processes_cause_one_download(server: FaultyServer, folder: Path, 
 
 
 @pytest.mark.parametrize("moment", [0.0, 0.03, 0.09, 0.15, 0.21])
-def test_a_waiter_takes_over_from_the_dead(server: FaultyServer, folder: Path, start: Start, moment: float) -> None:
+def test_a_waiter_takes_over_from_the_dead(server: HttpServer, folder: Path, start: Start, moment: float) -> None:
     url = server.add("/a.tar", BODY, delay=0.015)
     first = start(url, hold=True)
     while not server.ranges():
@@ -176,7 +174,7 @@ def test_a_waiter_takes_over_from_the_dead(server: FaultyServer, folder: Path, s
     assert names(folder) == ["a.tar"]
 
 
-def test_what_the_dead_left_is_removed_by_the_next_use(server: FaultyServer, folder: Path, start: Start) -> None:
+def test_what_the_dead_left_is_removed_by_the_next_use(server: HttpServer, folder: Path, start: Start) -> None:
     url = server.add("/a.tar", BODY, stall_after=[500_000])
     process = start(url)
     while not list(folder.glob(".*.part")) if folder.exists() else True:
@@ -190,7 +188,7 @@ def test_what_the_dead_left_is_removed_by_the_next_use(server: FaultyServer, fol
     assert names(folder) == ["other.tar"]
 
 
-def test_a_live_download_is_not_swept_away(server: FaultyServer, folder: Path, start: Start) -> None:
+def test_a_live_download_is_not_swept_away(server: HttpServer, folder: Path, start: Start) -> None:
     process = start(server.add("/a.tar", BODY, delay=0.03))
     while not list(folder.glob(".*.part")) if folder.exists() else True:
         time.sleep(0.005)
@@ -200,7 +198,7 @@ def test_a_live_download_is_not_swept_away(server: FaultyServer, folder: Path, s
     assert names(folder) == ["a.tar", "other.tar"]
 
 
-def test_the_least_recently_used_go_first(server: FaultyServer, folder: Path) -> None:
+def test_the_least_recently_used_go_first(server: HttpServer, folder: Path) -> None:
     urls = {name: server.add(f"/{name}", body(100, seed=ord(name))) for name in "abcd"}
     cache = ShardCache(folder, 350)
     for name in "abcabad":
@@ -209,7 +207,7 @@ def test_the_least_recently_used_go_first(server: FaultyServer, folder: Path) ->
     assert cache.statistics().bytes == 300
 
 
-def test_use_keeps_the_time_of_download(server: FaultyServer, folder: Path) -> None:
+def test_use_keeps_the_time_of_download(server: HttpServer, folder: Path) -> None:
     url = server.add("/a", b"x")
     cache = ShardCache(folder, LARGE)
     use(cache, url)
@@ -220,7 +218,7 @@ def test_use_keeps_the_time_of_download(server: FaultyServer, folder: Path) -> N
     assert path.stat().st_atime_ns > 2
 
 
-def test_what_another_process_uses_is_not_evicted(server: FaultyServer, folder: Path, start: Start) -> None:
+def test_what_another_process_uses_is_not_evicted(server: HttpServer, folder: Path, start: Start) -> None:
     urls = {name: server.add(f"/{name}", body(100, seed=ord(name))) for name in "abcd"}
     holder = start(urls["a"], size=250, hold=True)
     assert holder.stdout is not None
@@ -240,7 +238,7 @@ def test_what_another_process_uses_is_not_evicted(server: FaultyServer, folder: 
     assert names(folder) == ["b", "c"]
 
 
-def test_files_of_others_in_the_folder_are_left_alone(server: FaultyServer, folder: Path) -> None:
+def test_files_of_others_in_the_folder_are_left_alone(server: HttpServer, folder: Path) -> None:
     folder.mkdir()
     (folder / "index.npz").write_bytes(b"x" * 10_000)
     cache = ShardCache(folder, 100)
@@ -250,13 +248,13 @@ def test_files_of_others_in_the_folder_are_left_alone(server: FaultyServer, fold
     assert cache.statistics().entries == 1
 
 
-def test_a_shard_larger_than_the_cache_is_refused_before_it_is_read(server: FaultyServer, folder: Path) -> None:
+def test_a_shard_larger_than_the_cache_is_refused_before_it_is_read(server: HttpServer, folder: Path) -> None:
     with pytest.raises(CacheError, match=r"1000000 bytes.*enlarge"):
         ShardCache(folder, 1000).open(server.add("/a.tar", BODY))
     assert server.ranges() == []
 
 
-def test_a_shard_of_unknown_size_is_bounded_too(server: FaultyServer, folder: Path) -> None:
+def test_a_shard_of_unknown_size_is_bounded_too(server: HttpServer, folder: Path) -> None:
     cache = ShardCache(folder, 1_500_000)
     use(cache, server.add("/b.tar", BODY))
     use(cache, server.add("/a.tar", BODY, chunked=True, ignore_range=True))
@@ -266,7 +264,7 @@ def test_a_shard_of_unknown_size_is_bounded_too(server: FaultyServer, folder: Pa
     assert names(folder) == ["a.tar"]
 
 
-def test_a_disk_without_room_is_refused_before_anything_is_read(server: FaultyServer, folder: Path) -> None:
+def test_a_disk_without_room_is_refused_before_anything_is_read(server: HttpServer, folder: Path) -> None:
     url = server.add("/a.tar", BODY, claim_length=10**17)
     with pytest.raises(CacheError, match=r"100000000000000000 more bytes are needed.*are free on the disk"):
         ShardCache(folder, 10**18).open(url)
@@ -275,34 +273,24 @@ def test_a_disk_without_room_is_refused_before_anything_is_read(server: FaultySe
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_disk_that_fills_up_says_what_was_needed(server: FaultyServer, folder: Path, chunked: bool) -> None:
-    # A limit on the size of files stops a write as a full disk does, without needing the right to mount one.
+def test_a_disk_that_fills_up_says_what_was_needed(server: HttpServer, folder: Path, chunked: bool) -> None:
     url = server.add("/a.tar", BODY, chunked=chunked, ignore_range=chunked)
-    script = f"""
-import resource, signal
-from shoal.errors import CacheError
-from shoal.files import ShardCache
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))
-try:
-    ShardCache({str(folder)!r}, {LARGE}).open({url!r})
-except CacheError as error:
-    assert isinstance(error.__cause__, OSError)
-    print(error)
-"""
-    answer = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
+    with full_disk(500_000), pytest.raises(CacheError, match="could not be kept in the cache") as caught:
+        ShardCache(folder, LARGE).open(url)
+    assert isinstance(caught.value.__cause__, OSError)
+    answer = str(caught.value)
     assert f"{url} could not be kept in the cache {folder}: File too large" in answer
     assert ("unknown number of" if chunked else "needs 1000000 bytes") in answer
     assert held(folder) == []
 
 
-def test_a_folder_that_cannot_be_made_is_a_cache_error(server: FaultyServer, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_a_cache_error(server: HttpServer, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(CacheError, match="could not be kept"):
         ShardCache(tmp_path / "file" / "cache", LARGE).open(server.add("/a.tar", BODY))
 
 
-def test_a_failed_download_leaves_nothing(server: FaultyServer, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_download_leaves_nothing(server: HttpServer, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOAL_RETRIES", "1")
     cache = ShardCache(folder, LARGE)
     url = server.add("/a.tar", BODY, cut_after=[100, 0, 0, 0])
@@ -336,13 +324,13 @@ def test_the_output_of_a_command_can_be_kept(folder: Path, tmp_path: Path) -> No
     assert (tmp_path / "runs").read_text() == "run\n"
 
 
-def test_a_cache_can_be_sent_to_another_process(server: FaultyServer, folder: Path) -> None:
+def test_a_cache_can_be_sent_to_another_process(server: HttpServer, folder: Path) -> None:
     cache = pickle.loads(pickle.dumps(ShardCache(folder, LARGE)))
     use(cache, server.add("/a", b"x"))
     assert cache.statistics().entries == 1
 
 
-def test_nothing_wrong_is_read_while_processes_come_and_die(server: FaultyServer, folder: Path, start: Start) -> None:
+def test_nothing_wrong_is_read_while_processes_come_and_die(server: HttpServer, folder: Path, start: Start) -> None:
     bodies = {server.add(f"/{n}", body(200_000 + n, seed=n), delay=0.002): body(200_000 + n, seed=n) for n in range(6)}
     chance = random.Random(0)
     doomed, limit = [], 700_000

@@ -11,30 +11,27 @@ import pytest
 
 from shoal.errors import UrlChangedError, UrlError, UrlNotFoundError
 from shoal.files import ShardCache, expand, open_read, open_write, stat
-from support.cutting_proxy import cutting_proxy
+from shoal.testing.faults import S3Server, cut, s3_server
 from support.files import body
-from support.s3_server import s3_server
 
 BODY = body(9_000_000)
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with s3_server() as address:
-        yield address
+def server() -> Iterator[S3Server]:
+    with s3_server() as running:
+        yield running
 
 
 @pytest.fixture
-def bucket(server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", server)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+def bucket(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setenv("SHOAL_BACKOFF", "0.01")
     fs = fresh_filesystem()
     fs.mkdir("shards")
     yield "s3://shards"
-    monkeypatch.setenv("AWS_ENDPOINT_URL", server)
+    server.fate.follow()
     fresh_filesystem().rm("shards", recursive=True)
 
 
@@ -91,19 +88,14 @@ def test_an_object_replaced_midway_is_an_error(bucket: str) -> None:
             file.read()
 
 
-def test_a_connection_that_is_cut_again_and_again_does_not_matter(
-    bucket: str, server: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_connection_that_is_cut_again_and_again_does_not_matter(bucket: str, server: S3Server) -> None:
     url = put(f"{bucket}/a.tar", BODY)
-    with cutting_proxy(int(server.rpartition(":")[2])) as proxy:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.address)
-        fresh_filesystem()
-        with open_read(url) as file:
-            assert file.read(1000) == BODY[:1000]
-            proxy.cut_after = [100_000, 100, 100, 200_000]
-            assert file.read() == BODY[1000:]
-        fresh_filesystem()
-        assert proxy.cuts == 4
+    before = len(server.fate.happened)
+    with open_read(url) as file:
+        assert file.read(1000) == BODY[:1000]
+        server.fate.follow(cut(after=(100_000, 100, 100, 200_000)))
+        assert file.read() == BODY[1000:]
+    assert len(server.fate.happened) - before == 4
 
 
 def test_a_missing_bucket_is_named(bucket: str) -> None:

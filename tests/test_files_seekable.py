@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from shoal.errors import UrlChangedError, UrlError, UrlNotFoundError
 from shoal.files import UrlInfo, expand, open_read, open_seekable, stat
+from shoal.testing.faults import HttpServer, http_server
 from support.files import body
-from support.http_server import FaultyServer, faulty_server
 
 BODY = body(600_000)
 
@@ -27,15 +27,15 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[FaultyServer]:
-    with faulty_server() as running:
+def shared() -> Iterator[HttpServer]:
+    with http_server() as running:
         running.add("/a.bin", BODY)
         yield running
 
 
 @pytest.fixture
-def server() -> Iterator[FaultyServer]:
-    with faulty_server() as running:
+def server() -> Iterator[HttpServer]:
+    with http_server() as running:
         yield running
 
 
@@ -44,7 +44,7 @@ moves = st.tuples(st.integers(-20, len(BODY) + 20), st.sampled_from([0, 1, 10, 7
 
 @settings(max_examples=30)
 @given(steps=st.lists(moves, max_size=6))
-def test_it_reads_what_a_file_reads(shared: FaultyServer, steps: list[tuple[int, int]]) -> None:
+def test_it_reads_what_a_file_reads(shared: HttpServer, steps: list[tuple[int, int]]) -> None:
     model = io.BytesIO(BODY)
     with open_seekable(shared.url("/a.bin")) as file:
         for offset, size in steps:
@@ -56,14 +56,14 @@ def test_it_reads_what_a_file_reads(shared: FaultyServer, steps: list[tuple[int,
         assert file.readinto(buffer) == model.readinto(bytearray(10))
 
 
-def test_a_large_read_is_one_request_for_its_bytes(server: FaultyServer) -> None:
+def test_a_large_read_is_one_request_for_its_bytes(server: HttpServer) -> None:
     with open_seekable(server.add("/a.bin", BODY)) as file:
         file.seek(100_000)
         assert file.read(300_000) == BODY[100_000:400_000]
     assert server.ranges() == ["bytes=100000-399999"]
 
 
-def test_small_reads_beside_each_other_are_one_request(server: FaultyServer) -> None:
+def test_small_reads_beside_each_other_are_one_request(server: HttpServer) -> None:
     with open_seekable(server.add("/a.bin", BODY)) as file:
         file.seek(-8, os.SEEK_END)
         assert file.read() == BODY[-8:]
@@ -73,7 +73,7 @@ def test_small_reads_beside_each_other_are_one_request(server: FaultyServer) -> 
     assert server.ranges() == [f"bytes={len(BODY) - 65536}-{len(BODY) - 1}"]
 
 
-def test_one_connection_serves_many_ranges(server: FaultyServer) -> None:
+def test_one_connection_serves_many_ranges(server: HttpServer) -> None:
     with open_seekable(server.add("/a.bin", BODY)) as file:
         for begin in range(0, 500_000, 100_000):
             file.seek(begin)
@@ -82,7 +82,7 @@ def test_one_connection_serves_many_ranges(server: FaultyServer) -> None:
     assert server.connections == 1
 
 
-def test_a_range_that_breaks_goes_on_where_it_broke(server: FaultyServer) -> None:
+def test_a_range_that_breaks_goes_on_where_it_broke(server: HttpServer) -> None:
     url = server.add("/a.bin", BODY, cut_after=[10, 5000, 0], statuses=[503])
     with open_seekable(url) as file:
         file.seek(1000)
@@ -90,14 +90,14 @@ def test_a_range_that_breaks_goes_on_where_it_broke(server: FaultyServer) -> Non
     assert server.ranges() == [f"bytes={begin}-100999" for begin in (1000, 1010, 6010, 6010)]
 
 
-def test_giving_up_names_url_and_byte(server: FaultyServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_giving_up_names_url_and_byte(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOAL_RETRIES", "2")
     url = server.add("/a.bin", BODY, cut_after=[100, 0, 0, 0])
     with open_seekable(url) as file, pytest.raises(UrlError, match=r"/a\.bin at byte 100: gave up after 3"):
         file.read(100_000)
 
 
-def test_an_object_that_changes_is_an_error(server: FaultyServer) -> None:
+def test_an_object_that_changes_is_an_error(server: HttpServer) -> None:
     url = server.add("/a.bin", BODY)
     with open_seekable(url) as file:
         file.read(10)
@@ -107,7 +107,7 @@ def test_an_object_that_changes_is_an_error(server: FaultyServer) -> None:
             file.read(10)
 
 
-def test_it_may_have_to_be_a_known_version(server: FaultyServer) -> None:
+def test_it_may_have_to_be_a_known_version(server: HttpServer) -> None:
     url = server.add("/a.bin", BODY)
     with open_seekable(url, expect=stat(url)) as file:
         assert file.read(5) == BODY[:5]
@@ -115,7 +115,7 @@ def test_it_may_have_to_be_a_known_version(server: FaultyServer) -> None:
         file.read(5)
 
 
-def test_a_server_without_ranges_is_refused(server: FaultyServer) -> None:
+def test_a_server_without_ranges_is_refused(server: HttpServer) -> None:
     with open_seekable(server.add("/a.bin", BODY, ignore_range=True)) as file:
         assert file.read(10) == BODY[:10], "the first bytes need no range"
         file.seek(200_000)
@@ -125,7 +125,7 @@ def test_a_server_without_ranges_is_refused(server: FaultyServer) -> None:
         open_seekable(server.add("/b.bin", BODY, ignore_range=True, chunked=True))
 
 
-def test_what_is_not_there_is_an_error_of_opening(server: FaultyServer, tmp_path: Path) -> None:
+def test_what_is_not_there_is_an_error_of_opening(server: HttpServer, tmp_path: Path) -> None:
     for url in (server.url("/none"), "memory://none.bin", str(tmp_path / "none")):
         with pytest.raises(UrlNotFoundError):
             open_seekable(url)

@@ -15,6 +15,7 @@ import pytest
 
 from shoal.errors import TrustError, UrlError
 from shoal.files import open_read, open_write
+from shoal.testing.faults import full_disk
 from support.files import body
 
 BODY = body(3_000_000)
@@ -165,23 +166,14 @@ def test_a_killed_writer_leaves_nothing_for_long(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_an_error_that_names_the_target(tmp_path: Path) -> None:
-    # A limit on the size of files stops a write as a full disk does, without needing the right to mount one.
-    script = f"""
-import resource, signal
-from shoal.files import open_write
-from shoal.errors import UrlError
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))
-try:
-    with open_write({str(tmp_path / "a.tar")!r}) as target:
-        target.write(b"x" * 600_000)
-        target.write(b"x" * 600_000)
-except UrlError as error:
-    assert isinstance(error.__cause__, OSError)
-    print(error)
-"""
-    answer = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
-    assert f"could not write {tmp_path / 'a.tar'}: File too large" in answer.stdout
+    target = tmp_path / "a.tar"
+    with (
+        full_disk(500_000),
+        pytest.raises(UrlError, match=f"could not write {target}: File too large") as caught,
+        open_write(str(target)) as file,
+    ):
+        file.write(b"x" * 1_200_000)
+    assert isinstance(caught.value.__cause__, OSError)
     assert names(tmp_path) == []
     with pytest.raises(UrlError, match="/dev/full: No space left"):
         write_in_pieces("/dev/full")

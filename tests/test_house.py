@@ -28,16 +28,17 @@ SOURCE = ROOT / "src" / "shoal"
 #: Data flows downwards; a room may import from the lines above its own, and from its own room.
 ROOMS = [
     {"errors", "settings", "registry", "abc", "_optional", "_lazy", "_malloc", "_ending"}
-    | {"_slabs", "_forks", "_sockets", "_tables"},
+    | {"_slabs", "_forks", "_sockets", "_tables", "_flight", "_segments", "_kept", "_array_picture"},
     {"files", "environments"},
     {"shards", "order", "store"},
     {"sources", "pipeline"},
     {"image"},
     {"engines"},
     {"data", "webdataset", "feed"},
-    {"readers"},
+    {"readers", "_kinds"},
     {"learn"},
-    {"cli", "view", "testing"},
+    {"view"},
+    {"cli", "testing"},
 ]
 LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
 
@@ -149,10 +150,10 @@ print(json.dumps({"new": sorted(new - set(sys.stdlib_module_names)), "threads": 
 def test_rooms_import_without_frameworks() -> None:
     program = """
 import sys
-import shoal.files, shoal.shards, shoal.webdataset, shoal.readers, shoal.engines.local
+import shoal.files, shoal.shards, shoal.webdataset, shoal.readers, shoal.engines.local, shoal.image
 print(" ".join(sorted({name.partition(".")[0] for name in sys.modules} & set(sys.argv[1:]))))
 """
-    heavy = [*sorted(FRAMEWORKS), "fsspec", "requests", "pandas", "pyarrow", "datasets", "av", "soundfile"]
+    heavy = [*sorted(FRAMEWORKS), "nvidia", "fsspec", "requests", "pandas", "pyarrow", "datasets", "av", "soundfile"]
     done = subprocess.run([sys.executable, "-c", program, *heavy], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
 
@@ -203,7 +204,9 @@ def test_each_optional_library_has_an_extra_that_brings_it() -> None:
     assert isinstance(extras, dict)
     for module, extra in EXTRAS.items():
         brought = {Requirement(line).name.replace("-", "_").lower() for line in extras[extra]}
-        assert brought & {module.lower(), f"{module}_cpu"}, f"shoal[{extra}] does not bring {module}"
+        name = module.lower().replace(".", "_")
+        known = {name, f"py{name}", f"{name}_cpu", f"{name}_cuda120"}
+        assert brought & known, f"shoal[{extra}] does not bring {module}"
 
 
 def test_a_missing_extra_says_its_pip_command(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,7 +244,8 @@ def test_the_ranges_admit_the_tried_versions() -> None:
 def test_the_environment_is_the_one_that_was_tried() -> None:
     """Engines and frameworks are there, in the tried versions: no test passes because its library is missing."""
     pins = constraints()
-    for name in [*sorted(FRAMEWORKS - {"mxnet", "tensorflow"}), "tensorflow-cpu", "datasets", "webdataset", "numpy"]:
+    others = ["tensorflow-cpu", "nvidia-dali-cuda120", "datasets", "webdataset", "numpy"]
+    for name in [*sorted(FRAMEWORKS - {"mxnet", "tensorflow"}), *others]:
         pin = pins[name.replace("_", "-")]
         assert version(name).partition("+")[0] == pin, f"{name} is {version(name)}, tried was {pin}"
 

@@ -29,6 +29,7 @@ from shoal.errors import (
     SettingsError,
 )
 from shoal.settings import parse_bytes
+from support.clusters import running
 from support.huggingface import (
     LABELS,
     crop,
@@ -278,7 +279,7 @@ def test_all_engines_write_the_same_bytes(engine: str, tmp_path: Path) -> None:
     )
     for number, dataset in enumerate((on_disk, in_memory)):
         export_parquet(dataset, tmp_path / f"here-{number}", "5KB")
-    with shoal.init(engine, workers=2):
+    with running(engine, workers=2):
         for number, dataset in enumerate((on_disk, in_memory)):
             export_parquet(dataset, tmp_path / f"there-{number}", "5KB")
             assert digests(tmp_path / f"there-{number}") == digests(tmp_path / f"here-{number}")

@@ -34,7 +34,7 @@ from shoal.learn import (
 from shoal.learn._progress import Meter, Pace
 from shoal.learn.metrics import Accuracy
 from shoal.learn.pytorch import Estimator, MainCallback
-from support.kills import KillAt
+from shoal.testing.faults import KillAt
 from support.learn import shipped
 
 pytestmark = pytest.mark.timeout(600)

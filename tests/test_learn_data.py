@@ -29,6 +29,7 @@ from shoal.learn._job import Rows
 from shoal.learn.pytorch import Estimator, served
 from shoal.learn.pytorch._torch_loaders import torch_prepared
 from shoal.store import connect
+from support.clusters import running
 from support.learn import Sloped, counting, line, seen, shipped, two_inputs
 
 HERE = os.getpid()
@@ -511,7 +512,7 @@ def _as_frame(collection: Any) -> Any:
 
 @pytest.fixture(scope="module", params=["spark", "dask", "ray"])
 def cluster(request: pytest.FixtureRequest) -> Iterator[str]:
-    with shoal.init(request.param, workers=2):
+    with running(request.param, workers=2):
         yield request.param
 
 

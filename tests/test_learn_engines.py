@@ -14,15 +14,16 @@ import torch
 import shoal
 from shoal.learn import Callback, SeveralIteration
 from shoal.learn.pytorch import Estimator
+from shoal.testing.faults import KillAt
+from support.clusters import running
 from support.engine import by_value
-from support.kills import KillAt
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(autouse=True)
 def _functions_of_this_file_travel_by_value() -> Iterator[None]:
-    with by_value(__name__, "support.kills"):
+    with by_value(__name__):
         yield
 
 
@@ -59,13 +60,13 @@ def distance(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> fl
 
 @pytest.fixture(scope="module")
 def undisturbed() -> dict[str, torch.Tensor]:
-    with by_value(__name__, "support.kills"), shoal.init("local", workers=2):
+    with by_value(__name__), shoal.init("local", workers=2):
         return trained(1)
 
 
 @pytest.fixture(scope="module")
 def cluster(undisturbed: dict[str, torch.Tensor], request: pytest.FixtureRequest) -> Iterator[str]:
-    with shoal.init(request.param, workers={"local": 4, "ray": 3}.get(request.param, 2)):
+    with running(request.param, workers={"local": 4, "ray": 3}.get(request.param, 2)):
         yield request.param
 
 

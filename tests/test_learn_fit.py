@@ -20,15 +20,15 @@ from shoal.errors import PlanError, StateError, WorkerDiedError, WorkerHangError
 from shoal.learn import Callback, EarlyStopping, History, SeveralIteration
 from shoal.learn.metrics import Accuracy
 from shoal.learn.pytorch import Estimator
+from shoal.testing.faults import KillAt
 from support.engine import by_value
-from support.kills import KillAt
 
 pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(autouse=True)
 def _functions_of_this_file_travel_by_value() -> Iterator[None]:
-    with by_value(__name__, "support.kills"):
+    with by_value(__name__):
         yield
 
 

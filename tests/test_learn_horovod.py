@@ -29,8 +29,10 @@ from shoal.learn._resident import Resident
 from shoal.learn.metrics import Accuracy
 from shoal.learn.pytorch import Estimator, MainCallback
 from shoal.learn.pytorch._torch_crossing import as_arrays, as_tensors
+from support.clusters import running
 from support.engine import by_value, wait_until
 from support.guests import is_running
+from support.lengths import first
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -128,6 +130,7 @@ def steps(optimizer: torch.optim.Optimizer, config: dict[str, Any]) -> Any:
     return torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.9)
 
 
+@pytest.mark.long
 def test_what_a_model_counts_and_drops_is_as_without_it() -> None:
     options = {"model": forgetful, "optimizer": adam, "scheduler_creator": steps, "clip_norm": 0.5}
     made = [estimator(2, backend, **options) for backend in ("horovod", "torch_distributed")]
@@ -192,7 +195,7 @@ def suicide(config: dict[str, Any]) -> torch.nn.Module:
     return made
 
 
-@pytest.mark.parametrize(("who", "rank"), [("worker", 1), ("guest", 0), ("guest", 1), ("itself", 0)])
+@pytest.mark.parametrize(("who", "rank"), first(2, [("worker", 1), ("guest", 0), ("guest", 1), ("itself", 0)]))
 def test_a_killed_worker_or_guest_changes_nothing(
     who: str, rank: int, alone: dict[str, torch.Tensor], tmp_path: Path
 ) -> None:
@@ -206,7 +209,7 @@ def test_a_killed_worker_or_guest_changes_nothing(
     assert history.column("num_samples") == [1797] * 3
 
 
-@pytest.mark.parametrize("engine", ["ray", "dask", "spark"])
+@pytest.mark.parametrize("engine", first(1, ["ray", "dask", "spark"]))
 def test_other_engines_begin_again_when_a_guest_is_killed(
     engine: str, alone: dict[str, torch.Tensor], tmp_path: Path
 ) -> None:
@@ -214,7 +217,7 @@ def test_other_engines_begin_again_when_a_guest_is_killed(
     made = estimator(model_dir=str(tmp_path / "model"), restarts=1)
     shoal.shutdown()
     try:
-        with shoal.init(engine, workers=2):
+        with running(engine, workers=2):
             kill = Kill("guest", 1, mark)
             made.fit(digits(), epochs=3, batch_size=100, callbacks=[kill], checkpoint_trigger=SeveralIteration(10))
     finally:
@@ -306,7 +309,7 @@ def gentle(model: torch.nn.Module, config: dict[str, Any]) -> torch.optim.Optimi
     return torch.optim.SGD(model.parameters(), lr=0.01)  # small batches make much of small differences
 
 
-@pytest.mark.parametrize(("batch", "options"), [(3, {}), (20, {"sync_batch_norm": True})])
+@pytest.mark.parametrize(("batch", "options"), first(1, [(3, {}), (20, {"sync_batch_norm": True})]))
 def test_batch_norm_over_all_workers_is_that_of_one(batch: int, options: dict[str, Any]) -> None:
     alone = estimator(1, None, model=normed, optimizer=gentle)
     several = estimator(2, model=normed, optimizer=gentle, **options)

@@ -18,8 +18,9 @@ from shoal.errors import PlanError, StateError
 from shoal.learn import Callback, EarlyStopping, SeveralIteration
 from shoal.learn.metrics import Accuracy
 from shoal.learn.tf2 import Estimator
+from shoal.testing.faults import KillAt
 from support.engine import by_value
-from support.kills import KillAt
+from support.lengths import first
 
 pytestmark = [
     pytest.mark.timeout(900),
@@ -31,7 +32,7 @@ Weights = list[np.ndarray[Any, Any]]
 
 @pytest.fixture(autouse=True)
 def _functions_of_this_file_travel_by_value() -> Iterator[None]:
-    with by_value(__name__, "support.kills"):
+    with by_value(__name__):
         yield
 
 
@@ -75,7 +76,7 @@ def distance(one: Weights, other: Weights) -> float:
 def undisturbed() -> tuple[Weights, Any]:
     """What one worker makes of 36 steps, with a batch that is not full at the end of each epoch."""
     alone = estimator(1)
-    with by_value(__name__, "support.kills"):
+    with by_value(__name__):
         history = alone.fit(digits(), epochs=2, batch_size=100)
     return weights(alone), history
 
@@ -89,7 +90,7 @@ class Equal(Callback):
         assert all(each == every[0] for each in every), "weights differ between workers"
 
 
-@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize("workers", first(1, [2, 4]))
 def test_weights_do_not_depend_on_the_number_of_workers(workers: int, undisturbed: tuple[Weights, Any]) -> None:
     several = estimator(workers)
     history = several.fit(digits(), epochs=2, batch_size=100, callbacks=[Equal()])
@@ -322,7 +323,7 @@ def two_by_two(config: dict[str, Any]) -> Any:
     return model
 
 
-@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("named", first(1, [True, False]))
 def test_several_inputs_and_outputs(named: bool) -> None:
     numbers = np.arange(48, dtype=np.float32)
     columns = {"item": numbers / 48, "user": 1 - numbers / 48, "a": numbers, "b": numbers.astype(int) % 2}

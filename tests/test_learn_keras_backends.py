@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from support.lengths import first
+
 pytestmark = [pytest.mark.timeout(900), pytest.mark.slow]
 
 SCRIPT = """
@@ -81,7 +83,9 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize(("library", "backend"), [("keras", "torch"), ("keras", "jax"), ("tf_keras", "tensorflow")])
+@pytest.mark.parametrize(
+    ("library", "backend"), first(1, [("keras", "torch"), ("keras", "jax"), ("tf_keras", "tensorflow")])
+)
 def test_the_same_on_every_backend(library: str, backend: str, tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(SCRIPT)

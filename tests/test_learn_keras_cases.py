@@ -16,6 +16,7 @@ from shoal.data import XShards
 from shoal.errors import PlanError
 from shoal.learn.tf import Estimator
 from shoal.learn.tf2 import Estimator as Estimator2
+from support.clusters import running
 from support.engine import by_value
 
 pytestmark = [
@@ -78,7 +79,7 @@ def weighted() -> Any:
 
 def test_frames_of_spark_in_and_out(tmp_path: Path) -> None:
     user, item, label = ratings()
-    with shoal.init("spark", workers=2) as context:
+    with running("spark", workers=2) as context:
         del context
         from pyspark.sql import SparkSession
 

@@ -25,6 +25,7 @@ from shoal.learn.metrics import Accuracy
 from shoal.learn.mxnet import Estimator, MXNetModel, create_config, gluon, mx
 from support.engine import by_value, wait_until
 from support.guests import is_running
+from support.lengths import first
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -260,7 +261,7 @@ class Kill(Callback):
             os.kill(own[self._who][0], signal.SIGKILL)
 
 
-@pytest.mark.parametrize(("who", "rank"), [("worker", 1), ("guest", 1), ("server", 0)])
+@pytest.mark.parametrize(("who", "rank"), first(1, [("worker", 1), ("guest", 1), ("server", 0)]))
 def test_whoever_is_killed_nothing_changes(
     who: str, rank: int, undisturbed: tuple[Parameters, list[float]], tmp_path: Path
 ) -> None:

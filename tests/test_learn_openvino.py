@@ -25,6 +25,7 @@ from shoal.learn.metrics import MSE, Accuracy
 from shoal.learn.openvino import Estimator
 from shoal.learn.openvino._openvino_framework import OpenVINOFramework
 from shoal.store import ObjectID, connect
+from support.clusters import running
 from support.engine import run_script
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -529,7 +530,7 @@ def test_results_larger_than_memory_stream_to_disk(tmp_path: Path, monkeypatch: 
 
 @pytest.fixture(scope="module", params=["spark", "dask", "ray"])
 def cluster(request: pytest.FixtureRequest) -> Iterator[str]:
-    with shoal.init(request.param, workers=2):
+    with running(request.param, workers=2):
         yield request.param
 
 

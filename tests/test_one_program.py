@@ -14,6 +14,7 @@ import pytest
 import shoal
 from shoal.data import SharedValue, XShards
 from shoal.data.pandas import read_csv, read_parquet
+from support.clusters import running
 
 ENGINES = ("local", "dask", "ray", "spark")
 
@@ -52,7 +53,7 @@ def program(tables: Path, out: Path) -> dict[str, Any]:
         frame["price"] *= rate.value
         return frame
 
-    sales = read_csv(str(tables / "sales"), part_size=500).transform_shard(taxed, SharedValue(1.25)).cache()
+    sales = read_csv(str(tables / "sales"), part_size=880).transform_shard(taxed, SharedValue(1.25)).cache()
     parted = sales.partition_by("place", 7)
     grouped = sales.group_by("place", {"price": ["sum", "mean", "stddev"], "pieces": "max", "*": "count"})
     merged = parted.merge(read_csv(str(tables / "places.csv")), on="place")
@@ -109,7 +110,7 @@ def test_threads_and_processes_give_the_same_bytes(mode: str, tables: Path, expe
 @pytest.mark.timeout(1200)  # Spark has hundreds of small jobs to do
 @pytest.mark.parametrize("engine", ENGINES[1:])
 def test_all_engines_give_the_same_bytes(engine: str, tables: Path, expected: Any, tmp_path: Path) -> None:
-    with shoal.init(engine, workers=2):
+    with running(engine, workers=2):
         told, files = program(tables, tmp_path), digests(tmp_path)
     assert told == expected[0]
     assert files == expected[1]
@@ -117,7 +118,7 @@ def test_all_engines_give_the_same_bytes(engine: str, tables: Path, expected: An
 
 @pytest.fixture
 def spark() -> Iterator[Any]:
-    with shoal.init("spark", workers=2) as session:
+    with running("spark", workers=2) as session:
         yield session.engine.session
 
 
@@ -154,14 +155,14 @@ def test_dask_collections_in_and_out() -> None:
     import dask.dataframe
 
     with shoal.init("dask", workers=2):
-        frame = pd.DataFrame({"a": range(20), "text": [f"row {n}" for n in range(20)]})
+        frame = pd.DataFrame({"a": range(50), "text": [f"row {n}" for n in range(50)]})
         shards = XShards.from_dask(dask.dataframe.from_pandas(frame, npartitions=4))
         assert shards.num_partitions() == 4
         assert shards.to_pandas().to_dict("list") == frame.to_dict("list")
         back = shards.transform_shard(lambda part: part.assign(b=part["a"] * 2)).to_dask()
         assert back.npartitions == 4
         client = shoal.engines.current().client  # type: ignore[attr-defined]
-        assert client.compute(back).result()["b"].tolist() == [2 * n for n in range(20)]
+        assert client.compute(back).result()["b"].tolist() == [2 * n for n in range(50)]
         arrays = XShards.from_dask(dask.array.arange(12, chunks=5))
         assert [part.tolist() for part in arrays.collect()] == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11]]
         doubled = arrays.transform_shard(lambda part: part * 2).to_dask()
@@ -173,7 +174,7 @@ def test_dask_collections_in_and_out() -> None:
 
 @pytest.mark.slow
 def test_ray_datasets_in_and_out() -> None:
-    with shoal.init("ray", workers=2):
+    with running("ray", workers=2):
         import ray.data
 
         ray.data.DataContext.get_current().enable_progress_bars = False

@@ -14,6 +14,7 @@ import shoal
 from shoal.data import XShards
 from shoal.data.pandas import read_csv
 from shoal.errors import PlanError
+from support.clusters import running
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning:ray"),
@@ -112,7 +113,7 @@ class TestReaders:
 @pytest.mark.slow
 def test_through_ray_and_back() -> None:
     frames = [pd.DataFrame({"n": range(low, low + 5), "x": np.arange(5) / 2}) for low in (0, 5, 10, 15)]
-    with shoal.init("ray", workers=2):
+    with running("ray", workers=2):
         import ray.data
 
         ray.data.DataContext.get_current().enable_progress_bars = False
@@ -127,7 +128,7 @@ def test_through_ray_and_back() -> None:
 @pytest.mark.slow
 def test_a_prediction_stands_beside_its_feature() -> None:
     """A model that gives back what it gets: rows keep their order, through Spark and back."""
-    with shoal.init("spark", workers=2) as session:
+    with running("spark", workers=2) as session:
         rows = [([float(number)] * 5,) for number in range(20)]
         spark = session.engine.session
         shards = XShards.from_spark(spark.createDataFrame(rows, ["feature"]).coalesce(3))

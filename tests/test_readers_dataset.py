@@ -34,8 +34,9 @@ from shoal.errors import (
 )
 from shoal.readers import from_arrays, from_dask, from_ray, from_spark, read_csv, read_json
 from shoal.sources import ArraySource
+from support.clusters import running
 from support.engine import same
-from support.s3_server import s3_server
+from support.s3_server import s3_bucket
 
 
 def table(folder: Path, rows: int = 400, name: str = "a.csv") -> tuple[Path, pd.DataFrame]:
@@ -308,23 +309,13 @@ def test_hdfs_is_reached_by_fsspec(hdfs: Any) -> None:
         assert frames.to_pandas()["y"].tolist() == ["one", "two", "three"]
 
 
-def test_s3_is_read_like_a_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s3_is_read_like_a_disk() -> None:
     """Over the wire, from a real server of the protocol."""
-    with s3_server() as address:
-        for name, value in (
-            ("AWS_ENDPOINT_URL", address),
-            ("AWS_ACCESS_KEY_ID", "test"),
-            ("AWS_SECRET_ACCESS_KEY", "test"),
-            ("AWS_DEFAULT_REGION", "us-east-1"),
-        ):
-            monkeypatch.setenv(name, value)
-        fsspec.get_filesystem_class("s3").clear_instance_cache()
+    with s3_bucket("tables"):
         store = fsspec.filesystem("s3")
-        store.mkdir("tables")
         store.pipe({"tables/a.csv": b"x\n" + b"1\n" * 100, "tables/b.csv": b"x\n2\n"})
         dataset = read_csv("s3://tables/*.csv", part_size=50)
         assert [sample["x"] for sample in dataset] == [1] * 100 + [2]
-        fsspec.get_filesystem_class("s3").clear_instance_cache()
 
 
 def test_rows_of_arrays_are_samples() -> None:
@@ -440,7 +431,7 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
 @pytest.mark.parametrize("engine", ["dask", "ray", "spark"])
 def test_collections_of_other_systems_are_datasets(engine: str) -> None:
     frame = pd.DataFrame({"n": range(20), "word": [f"w{n}" for n in range(20)]})
-    with shoal.init(engine, workers=2) as session:
+    with running(engine, workers=2) as session:
         if engine == "spark":
             dataset = from_spark(session.engine.session.createDataFrame(frame).coalesce(2))
         elif engine == "dask":

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 import fuzz_tar
@@ -52,9 +53,10 @@ def test_some_hundred_hostile_tars(tmp_path: Path) -> None:
     check_shares(fuzz(tmp_path, 400, [1]))
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_many_thousand_hostile_tars(tmp_path: Path) -> None:
-    check_shares(fuzz(tmp_path, 30_000, [2, 3]))
+    check_shares(fuzz(tmp_path, min(100 * hypothesis.settings.default.max_examples, 30_000), [2, 3]))
 
 
 def test_the_honest_archives_are_read() -> None:

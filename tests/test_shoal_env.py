@@ -40,11 +40,11 @@ def said(text: str, folder: Path, code: int = 0) -> str:
 def test_recipes_are_listed_before_they_are_built(folder: Path) -> None:
     rows = listed(folder)
     assert {name: row["state"] for name, row in rows.items()} == dict.fromkeys(
-        ["bigdl", "horovod", "mxnet", "vineyard"], "not built"
+        ["bigdl", "horovod", "mxnet", "tensorcom", "vineyard"], "not built"
     )
     assert rows["mxnet"]["versions"]["numpy"] == "1.23.5"
     table = shell("COLUMNS=100 shoal env list", folder).stdout.decode()
-    assert "mxnet      not built" in table
+    assert "mxnet       not built" in table
     assert "mxnet 1.9.1, numpy 1.23.5" in table
 
 
@@ -104,7 +104,7 @@ def test_what_pip_said_is_shown_when_it_fails(folder: Path) -> None:
     words = said("shoal env create ./tiny.toml", folder, code=1)
     assert "shoal: the environment 'tiny' could not be built: installing tinything==1.0 ended with 1" in words
     assert "No matching distribution found for tinything==1.0" in words
-    assert listed(folder).keys() == {"bigdl", "horovod", "mxnet", "vineyard"}
+    assert listed(folder).keys() == {"bigdl", "horovod", "mxnet", "tensorcom", "vineyard"}
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ import shoal
 from shoal.data import XShards
 from shoal.errors import PlanError
 from support import digits as datasets
+from support.clusters import running
 from support.learn import shipped
 
 pytestmark = [
@@ -38,7 +39,7 @@ ROWS = 1797
 
 @pytest.fixture(scope="module", autouse=True, params=["local", "ray", "spark", "dask"])
 def engine(request: pytest.FixtureRequest) -> Iterator[str]:
-    with shoal.init(request.param, workers=2):
+    with running(request.param, workers=2):
         yield request.param
 
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 import soundfile
 
-import shoal
 from shoal.data.huggingface import export_parquet, features_of, from_huggingface
+from support.clusters import running
 from support.huggingface import crop, picture_dataset, quiet, rows_of, tone_files
 
 COUNT = 24
@@ -129,7 +129,7 @@ def test_ray_reads_and_decodes_what_was_exported(pictures: Any, tmp_path: Path) 
         def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
             return decoded(row)
 
-    with shoal.init("ray", workers=2):
+    with running("ray", workers=2):
         import ray.data
 
         ray.data.DataContext.get_current().enable_progress_bars = False

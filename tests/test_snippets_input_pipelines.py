@@ -22,8 +22,8 @@ import numpy as np
 import pytest
 import torch
 
+from shoal.testing.faults import HttpServer, http_server
 from support import torchvision_cpu
-from support.http_server import FaultyServer, faulty_server
 from support.webdataset_shards import crop, encoded, write_samples
 
 SHARDS, EACH = 148, 3
@@ -55,8 +55,8 @@ def imagenet_shard(number: int) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[FaultyServer]:
-    with faulty_server() as server:
+def server() -> Iterator[HttpServer]:
+    with http_server() as server:
         for number in range(SHARDS):
             server.add(f"/lpr-imagenet/imagenet_train-{number:04d}.tgz", imagenet_shard(number))
         yield server
@@ -79,7 +79,7 @@ def notebook() -> Iterator[dict[str, Any]]:
 
 
 @pytest.fixture
-def run(notebook: dict[str, Any], server: FaultyServer, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(notebook: dict[str, Any], server: HttpServer, capsys: pytest.CaptureFixture[str]) -> Run:
     """Run a cell, with the bucket at this machine's server, and give what it printed."""
 
     def cell(code: str) -> str:
@@ -163,7 +163,7 @@ def test_34_batches_from_eight_workers(run: Run) -> None:
     assert printed == "<class 'torch.Tensor'> torch.Size([16, 1, 28, 28]) torch.float32 -0.5 0.5\n"
 
 
-def test_35_listing_a_remote_shard(server: FaultyServer) -> None:
+def test_35_listing_a_remote_shard(server: HttpServer) -> None:
     command = (
         "unset GZIP; curl -s http://storage.googleapis.com/lpr-imagenet/imagenet_train-0000.tgz | tar -ztvf - | sed 5q"
     )
@@ -173,7 +173,7 @@ def test_35_listing_a_remote_shard(server: FaultyServer) -> None:
     assert names == ["n00000000.cls", "n00000000.jpg", "n00000000.json", "n00000001.cls", "n00000001.jpg"]
 
 
-def test_36_constructing_reads_nothing(run: Run, server: FaultyServer) -> None:
+def test_36_constructing_reads_nothing(run: Run, server: HttpServer) -> None:
     before = len(server.requests)
     run("""
         from shoal.webdataset import WebDataset
@@ -281,7 +281,7 @@ def test_42_shuffled_shards(run: Run, notebook: dict[str, Any]) -> None:
     assert any(shard != sorted(shard) for shard in shards)
 
 
-def test_43_a_loader_with_eight_workers(run: Run, notebook: dict[str, Any], server: FaultyServer) -> None:
+def test_43_a_loader_with_eight_workers(run: Run, notebook: dict[str, Any], server: HttpServer) -> None:
     printed = run("""
         imagenet = WebDataset("http://storage.googleapis.com/lpr-imagenet/imagenet_train-{0000..0147}.tgz",
                               extensions="jpg cls",

@@ -15,11 +15,12 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 
-import shoal
 from shoal.errors import PlanError
 from support import digits_mnist
 from support import digits_tfds as tfds
+from support.clusters import running
 from support.engine import by_value
+from support.lengths import first
 
 pytestmark = [
     pytest.mark.slow,
@@ -35,9 +36,9 @@ max_epoch = 3
 dataset_dir = None
 
 
-@pytest.fixture(scope="module", params=["local", "ray"])
+@pytest.fixture(scope="module", params=first(1, ["local", "ray"]))
 def engine(request: pytest.FixtureRequest) -> Iterator[str]:
-    with shoal.init(request.param, workers=2):
+    with running(request.param, workers=2):
         yield request.param
 
 
@@ -99,7 +100,7 @@ def two_inputs() -> Any:
 def test_a_frame_of_spark_trains_and_gets_predictions(tmp_path: Any) -> None:
     from shoal.learn.tf.estimator import Estimator
 
-    with shoal.init("spark", workers=2):
+    with running("spark", workers=2):
         from pyspark.sql import SparkSession
 
         spark = SparkSession.active()

@@ -10,14 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import shoal
+from support.clusters import running
 
 ENGINES = ("local", "dask", "ray", "spark")
 
 
 @pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.slow) for name in ENGINES])
 def _engine(request: pytest.FixtureRequest) -> Iterator[None]:
-    with shoal.init(request.param, workers=2):
+    with running(request.param, workers=2):
         yield
 
 

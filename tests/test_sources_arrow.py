@@ -29,15 +29,15 @@ from shoal.errors import (
     UrlError,
 )
 from shoal.sources import ArrowSource
+from shoal.testing.faults import HttpServer, http_server
 from support.files import body
-from support.http_server import FaultyServer, faulty_server
 from support.tables import all_samples, arrow, expected, numbered, plain
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyServer]:
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpServer]:
     monkeypatch.setenv("SHOAL_BACKOFF", "0.001")
-    with faulty_server() as running:
+    with http_server() as running:
         yield running
 
 
@@ -317,7 +317,7 @@ def heavy(rows: int) -> pa.Table:
     return pa.table({"n": range(rows), "picture": [body(20_000, seed) for seed in range(rows)], "x": [0.5] * rows})
 
 
-def test_of_a_remote_file_only_the_columns_asked_for_are_read(server: FaultyServer) -> None:
+def test_of_a_remote_file_only_the_columns_asked_for_are_read(server: HttpServer) -> None:
     whole = arrow(heavy(400), 100)
     source = ArrowSource(server.add("/a.arrow", whole), columns=["n"])
     assert numbers(all_samples(source)) == list(range(400))
@@ -326,7 +326,7 @@ def test_of_a_remote_file_only_the_columns_asked_for_are_read(server: FaultyServ
 
 
 @pytest.mark.parametrize("compression", [None, "zstd"])
-def test_a_remote_file_is_read_by_batches(server: FaultyServer, compression: str | None) -> None:
+def test_a_remote_file_is_read_by_batches(server: HttpServer, compression: str | None) -> None:
     source = ArrowSource(server.add("/a.arrow", arrow(heavy(400), 100, compression=compression)))
     assert [source.length(shard) for shard in source.shards()] == [100] * 4
     assert server.asked("/a.arrow") < 600_000
@@ -339,7 +339,7 @@ def test_a_remote_file_is_read_by_batches(server: FaultyServer, compression: str
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_remote_file_whose_connection_is_cut_arrives_whole(server: FaultyServer, stream: bool) -> None:
+def test_a_remote_file_whose_connection_is_cut_arrives_whole(server: HttpServer, stream: bool) -> None:
     url = server.add(
         "/a.arrow", arrow(heavy(100), 50, stream=stream), cut_after=[1000, 100_000, 50_000], statuses=[503]
     )
@@ -348,7 +348,7 @@ def test_a_remote_file_whose_connection_is_cut_arrives_whole(server: FaultyServe
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_remote_file_that_changes_is_an_error(server: FaultyServer, stream: bool) -> None:
+def test_a_remote_file_that_changes_is_an_error(server: HttpServer, stream: bool) -> None:
     source = ArrowSource(server.add("/a.arrow", arrow(heavy(100), 50, stream=stream)))
     (shard, *_) = source.shards()
     server.add("/a.arrow", arrow(heavy(100), 50, stream=stream), etag='"two"')
@@ -356,7 +356,7 @@ def test_a_remote_file_that_changes_is_an_error(server: FaultyServer, stream: bo
         source.take(shard, [0])
 
 
-def test_a_stream_needs_neither_ranges_nor_a_size(server: FaultyServer) -> None:
+def test_a_stream_needs_neither_ranges_nor_a_size(server: HttpServer) -> None:
     data = arrow(numbered(100), 30, stream=True)
     source = ArrowSource(server.add("/a.arrows", data, ignore_range=True, chunked=True, etag=None))
     assert numbers(all_samples(source)) == list(range(100))
@@ -364,7 +364,7 @@ def test_a_stream_needs_neither_ranges_nor_a_size(server: FaultyServer) -> None:
     assert source.length(shard) == 100
 
 
-def test_several_threads_read_batches_of_one_remote_file(server: FaultyServer) -> None:
+def test_several_threads_read_batches_of_one_remote_file(server: HttpServer) -> None:
     source = ArrowSource(server.add("/a.arrow", arrow(heavy(200), 10, compression="lz4")))
 
     def read(shard: Shard) -> Any:

@@ -28,16 +28,16 @@ from shoal.errors import (
 from shoal.files import open_write
 from shoal.sources import ParquetSource
 from shoal.sources import _tables as limits
+from shoal.testing.faults import HttpServer, http_server
 from support.files import body
-from support.http_server import FaultyServer, faulty_server
-from support.s3_server import s3_server
+from support.s3_server import s3_bucket
 from support.tables import all_samples, numbered, parquet
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyServer]:
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpServer]:
     monkeypatch.setenv("SHOAL_BACKOFF", "0.001")
-    with faulty_server() as running:
+    with http_server() as running:
         yield running
 
 
@@ -221,7 +221,7 @@ def test_arrays_share_memory_with_the_decoded_column(tmp_path: Path) -> None:
 # Far
 
 
-def test_of_a_remote_file_only_the_columns_asked_for_are_read(server: FaultyServer) -> None:
+def test_of_a_remote_file_only_the_columns_asked_for_are_read(server: HttpServer) -> None:
     whole = parquet(pictures(400), 100)
     url = server.add("/a.parquet", whole)
     source = ParquetSource(url, columns=["label", "x"])
@@ -232,14 +232,14 @@ def test_of_a_remote_file_only_the_columns_asked_for_are_read(server: FaultyServ
     assert source.shards()[1] == Shard(url, 100, 200)
 
 
-def test_counting_a_remote_file_reads_its_footer_only(server: FaultyServer) -> None:
+def test_counting_a_remote_file_reads_its_footer_only(server: HttpServer) -> None:
     url = server.add("/a.parquet", parquet(pictures(400), 100))
     source = ParquetSource(url)
     assert sum(map(source.length, source.shards())) == 400
     assert server.asked("/a.parquet") <= 65_536
 
 
-def test_a_row_group_is_fetched_in_one_piece(server: FaultyServer) -> None:
+def test_a_row_group_is_fetched_in_one_piece(server: HttpServer) -> None:
     url = server.add("/a.parquet", parquet(pictures(400), 100))
     source = ParquetSource(url)
     source.shards()
@@ -252,13 +252,13 @@ def test_a_row_group_is_fetched_in_one_piece(server: FaultyServer) -> None:
     assert server.asked("/a.parquet") < 5_000_000, "two of four"
 
 
-def test_a_remote_file_whose_connection_is_cut_arrives_whole(server: FaultyServer) -> None:
+def test_a_remote_file_whose_connection_is_cut_arrives_whole(server: HttpServer) -> None:
     url = server.add("/a.parquet", parquet(pictures(100), 50), cut_after=[1000, 100_000, 50_000], statuses=[503])
     samples = all_samples(ParquetSource(url))
     assert [sample["picture"] for sample in samples] == [body(20_000, seed) for seed in range(100)]
 
 
-def test_an_error_of_the_transfer_stays_one(server: FaultyServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_transfer_stays_one(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOAL_RETRIES", "1")
     url = server.add("/a.parquet", parquet(pictures(100), 50))
     source = ParquetSource(url)
@@ -271,7 +271,7 @@ def test_an_error_of_the_transfer_stays_one(server: FaultyServer, monkeypatch: p
     assert labels(source.take(shards[0], [3])) == [3], "and is not remembered"
 
 
-def test_a_remote_file_that_changes_is_an_error(server: FaultyServer) -> None:
+def test_a_remote_file_that_changes_is_an_error(server: HttpServer) -> None:
     url = server.add("/a.parquet", parquet(pictures(100), 50))
     source = ParquetSource(url)
     shards = source.shards()
@@ -282,14 +282,14 @@ def test_a_remote_file_that_changes_is_an_error(server: FaultyServer) -> None:
     assert ParquetSource(url).fingerprint(Shard(url)) == '"two"'
 
 
-def test_a_server_without_ranges_needs_a_cache(server: FaultyServer, tmp_path: Path) -> None:
+def test_a_server_without_ranges_needs_a_cache(server: HttpServer, tmp_path: Path) -> None:
     url = server.add("/a.parquet", parquet(pictures(50)), ignore_range=True)
     with pytest.raises(UrlError, match="random access needs ranges"):
         all_samples(ParquetSource(url))
     assert labels(all_samples(ParquetSource(url, cache=tmp_path))) == list(range(50))
 
 
-def test_secrets_of_a_url_are_in_no_error(server: FaultyServer) -> None:
+def test_secrets_of_a_url_are_in_no_error(server: HttpServer) -> None:
     server.add("/a.parquet", b"PAR1 and no more")
     with pytest.raises(TruncatedShardError) as caught:
         ParquetSource(server.url("/a.parquet?X-Signature=secret")).shards()
@@ -299,14 +299,14 @@ def test_secrets_of_a_url_are_in_no_error(server: FaultyServer) -> None:
     assert sample["__key__"] == "b-000000000"
 
 
-def test_many_footers_are_read_at_once(server: FaultyServer) -> None:
+def test_many_footers_are_read_at_once(server: HttpServer) -> None:
     urls = [server.add(f"/{n}.parquet", parquet(numbered(5, start=5 * n))) for n in range(40)]
     source = ParquetSource(server.url("/{0..39}.parquet"))
     assert [shard.url for shard in source.shards()] == urls
     assert [sample["n"] for sample in all_samples(source)] == list(range(200))
 
 
-def test_a_forked_process_reads_through_connections_of_its_own(server: FaultyServer) -> None:
+def test_a_forked_process_reads_through_connections_of_its_own(server: HttpServer) -> None:
     url = server.add("/a.parquet", parquet(pictures(400), 20))
     program = """
 import multiprocessing, sys
@@ -330,14 +330,8 @@ print(first[0]["label"])
 
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[str]:
-    with s3_server() as address, pytest.MonkeyPatch.context() as patch:
-        for name, value in {"ENDPOINT_URL": address, "ACCESS_KEY_ID": "x", "SECRET_ACCESS_KEY": "x"}.items():
-            patch.setenv(f"AWS_{name}", value)
-        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        fsspec.get_filesystem_class("s3").clear_instance_cache()
-        fsspec.filesystem("s3").mkdir("tables")
-        yield "s3://tables"
-    fsspec.get_filesystem_class("s3").clear_instance_cache()
+    with s3_bucket("tables") as url:
+        yield url
 
 
 def put(url: str, data: bytes) -> None:

@@ -15,14 +15,14 @@ from shoal.abc import Shard
 from shoal.errors import IndexFileError, TruncatedShardError, UrlNotFoundError
 from shoal.shards import TarWriter
 from shoal.sources import TarSource
-from support.http_server import FaultyServer, faulty_server
+from shoal.testing.faults import HttpServer, http_server, on_small_disk
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FaultyServer]:
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HttpServer]:
     monkeypatch.setenv("SHOAL_BACKOFF", "0.01")
     monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "settings-cache"))
-    with faulty_server() as running:
+    with http_server() as running:
         yield running
 
 
@@ -38,13 +38,13 @@ def labels(dataset: shoal.Dataset) -> list[int]:
     return [sample["cls"] for sample in dataset.decode()]
 
 
-def test_a_shard_whose_connection_is_cut_arrives_complete(server: FaultyServer) -> None:
+def test_a_shard_whose_connection_is_cut_arrives_complete(server: HttpServer) -> None:
     url = server.add("/a.tar", tar(100), cut_after=[1000, 70_000, 100_000], statuses=[503])
     assert labels(shoal.read_tar(url)) == list(range(100))
     assert len(server.ranges("/a.tar")) >= 4
 
 
-def test_a_missing_shard_fails_at_once_and_is_named(server: FaultyServer) -> None:
+def test_a_missing_shard_fails_at_once_and_is_named(server: HttpServer) -> None:
     first, missing = server.add("/a.tar", tar(3)), server.url("/gone.tar")
     got = []
     with pytest.raises(UrlNotFoundError, match=r"/gone\.tar"):
@@ -54,7 +54,7 @@ def test_a_missing_shard_fails_at_once_and_is_named(server: FaultyServer) -> Non
 
 
 def test_a_body_shorter_than_announced_is_not_taken_for_the_end(
-    server: FaultyServer, monkeypatch: pytest.MonkeyPatch
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOAL_RETRIES", "2")
     body = tar(10)
@@ -63,21 +63,21 @@ def test_a_body_shorter_than_announced_is_not_taken_for_the_end(
         list(shoal.read_tar(url))
 
 
-def test_a_shard_that_is_cut_itself_says_so(server: FaultyServer) -> None:
+def test_a_shard_that_is_cut_itself_says_so(server: HttpServer) -> None:
     url = server.add("/a.tar", tar(10)[:20_000])
     with pytest.raises(TruncatedShardError, match=r"a\.tar.*offset"):
         list(shoal.read_tar(url))
 
 
 @pytest.mark.parametrize("compression", [False, "gz"])
-def test_cached_shards_are_downloaded_once(server: FaultyServer, tmp_path: Path, compression: str | bool) -> None:
+def test_cached_shards_are_downloaded_once(server: HttpServer, tmp_path: Path, compression: str | bool) -> None:
     url = server.add("/a.tar", tar(50, compression=compression))
     dataset = shoal.read_tar(url, cache=tmp_path / "shards")
     assert labels(dataset) == labels(dataset) == list(range(50))
     assert len(server.ranges("/a.tar")) == 1
 
 
-def test_single_samples_are_fetched_by_range_once_the_shard_has_an_index(server: FaultyServer) -> None:
+def test_single_samples_are_fetched_by_range_once_the_shard_has_an_index(server: HttpServer) -> None:
     url = server.add("/a.tar", tar(100))
     source = TarSource(url)
     assert source.length(Shard(url)) == 100
@@ -87,7 +87,7 @@ def test_single_samples_are_fetched_by_range_once_the_shard_has_an_index(server:
     assert [request.range for request in server.requests[seen:]][-1].startswith("bytes=4")  # type: ignore[union-attr]
 
 
-def test_samples_that_lie_near_each_other_are_fetched_together(server: FaultyServer) -> None:
+def test_samples_that_lie_near_each_other_are_fetched_together(server: HttpServer) -> None:
     url = server.add("/a.tar", tar(400))  # 7 KiB a sample
     source = TarSource(url)
     assert source.length(Shard(url)) == 400
@@ -102,14 +102,14 @@ def test_samples_that_lie_near_each_other_are_fetched_together(server: FaultySer
     assert source.take(Shard(url), [7])[0]["cls"] == b"7"
 
 
-def test_a_sample_that_is_asked_for_twice_comes_twice(server: FaultyServer) -> None:
+def test_a_sample_that_is_asked_for_twice_comes_twice(server: HttpServer) -> None:
     url = server.add("/a.tar", tar(3))
     one, other = TarSource(url).take(Shard(url), [1, 1])
     assert one == other
     assert one is not other
 
 
-def test_an_index_beside_a_remote_shard_is_used_and_checked_while_reading(server: FaultyServer, tmp_path: Path) -> None:
+def test_an_index_beside_a_remote_shard_is_used_and_checked_while_reading(server: HttpServer, tmp_path: Path) -> None:
     with TarWriter(tmp_path / "a.tar", index=True) as writer:
         for number in range(20):
             writer.write({"__key__": f"{number:04d}", "cls": number})
@@ -125,7 +125,7 @@ def test_an_index_beside_a_remote_shard_is_used_and_checked_while_reading(server
         TarSource(other).take(Shard(other), [15])
 
 
-def test_a_compressed_shard_is_known_as_such_however_few_bytes_come_first(server: FaultyServer) -> None:
+def test_a_compressed_shard_is_known_as_such_however_few_bytes_come_first(server: HttpServer) -> None:
     url = server.add("/a.tar", tar(20, compression="gz"), cut_after=[1, 3])
     source = TarSource(url)
     assert source.length(Shard(url)) == 20
@@ -133,9 +133,7 @@ def test_a_compressed_shard_is_known_as_such_however_few_bytes_come_first(server
     assert sample["cls"] == b"15"
 
 
-def test_a_shard_that_ends_before_its_index_does_is_not_taken_for_complete(
-    server: FaultyServer, tmp_path: Path
-) -> None:
+def test_a_shard_that_ends_before_its_index_does_is_not_taken_for_complete(server: HttpServer, tmp_path: Path) -> None:
     with TarWriter(tmp_path / "a.tar", index=True) as writer:
         for number in range(5):
             writer.write({"__key__": f"{number:04d}", "cls": number})
@@ -146,7 +144,7 @@ def test_a_shard_that_ends_before_its_index_does_is_not_taken_for_complete(
         list(TarSource(url).open(Shard(url), start=1))
 
 
-def test_training_goes_on_streaming_when_the_disk_of_the_cache_is_full(server: FaultyServer, tmp_path: Path) -> None:
+def test_training_goes_on_streaming_when_the_disk_of_the_cache_is_full(server: HttpServer, tmp_path: Path) -> None:
     """On a real file system of one megabyte, in a mount namespace of its own."""
     known = server.add("/known.tar", tar(400))
     unknown = server.add("/unknown.tar", tar(400), chunked=True, ignore_range=True, etag=None)
@@ -160,10 +158,8 @@ for url in {[known, unknown]!r}:
 """
     script = tmp_path.parent / "full_disk.py"
     script.write_text(program)
-    command = f"mount -t tmpfs -o size=1m tmpfs {tmp_path} && exec {sys.executable} {script}"
-    done = subprocess.run(
-        ["unshare", "--map-root-user", "--mount", "sh", "-c", command], capture_output=True, text=True, timeout=120
-    )
+    command = on_small_disk([sys.executable, str(script)], tmp_path, "1MiB")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     for line in done.stdout.splitlines():
         assert line.startswith("400 ")

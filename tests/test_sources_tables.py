@@ -23,6 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shoal
+from shoal._kept import Kept
 from shoal.abc import Sample, Shard, SupportsRandomAccess, SupportsSplit
 from shoal.errors import (
     DecodeError,
@@ -37,7 +38,6 @@ from shoal.errors import (
 )
 from shoal.files import ShardCache, UrlInfo
 from shoal.sources import ArrowSource, ParquetSource
-from shoal.sources._kept import Kept
 from shoal.sources._tables import Place
 from support.tables import all_samples, arrow, expected, numbered, parquet, plain, tables
 

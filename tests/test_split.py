@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import shoal
 from shoal.engines._batch_parts import cut, rebatched
 from shoal.errors import PlanError, StallWarning, StateError
+from support.clusters import running
 from support.engine import by_value, held, held_again, numbers, wait_until
 
 
@@ -207,7 +208,7 @@ def test_the_iris_are_shared_out_to_workers_on_ray(tmp_path: Path) -> None:
     frame = load_iris(as_frame=True).frame
     frame.insert(0, "number", np.arange(len(frame)))
     frame.to_csv(tmp_path / "iris.csv", index=False)
-    with shoal.init("ray", workers=2), by_value(__name__):
+    with running("ray", workers=2), by_value(__name__):
         # The seed's snippet, with our names for reading and sharing out.
         @ray.remote(num_cpus=0.4)
         class Worker:

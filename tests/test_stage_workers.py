@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-import shoal
 from shoal.abc import Pool
 from shoal.errors import PlanError
+from support.clusters import running
+from support.devices import Far, doubled
 from support.engine import by_value, numbers
 
 
@@ -151,7 +152,8 @@ def test_gpus_that_are_not_there_are_missed(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture(scope="module")
 def on_ray() -> Iterator[None]:
-    with shoal.init("ray", workers=2), by_value(__name__, "support.lane_sources", "support.engine"):
+    modules = (__name__, "support.devices", "support.lane_sources", "support.engine")
+    with running("ray", workers=2, num_gpus=1), by_value(*modules):
         yield
 
 
@@ -205,6 +207,24 @@ class TestOnRay:
         with pytest.raises(ZeroDivisionError) as caught:
             list(numbers(100).map(broken, workers=1, mode="process", cpus=0.1))
         assert "at sample 'k70'" in "\n".join(caught.value.__notes__)
+
+    def test_an_actor_takes_samples_to_its_device_and_back(self) -> None:
+        class Placed:
+            def __call__(self, sample: Any) -> Any:
+                return {**doubled(sample), "gpus": os.environ["CUDA_VISIBLE_DEVICES"], "pid": os.getpid()}
+
+        device = Far()
+        arrays = numbers(200).map(lambda sample: {**sample, "x": np.full(3, sample["n"])}).batch(10)
+        found = list(arrays.map(Placed, device=device, workers=1, gpus=0.5, cpus=0.1))
+        assert [batch["x"][0, 0] for batch in found] == [2 * n for n in range(0, 200, 10)]
+        assert {batch["gpus"] for batch in found} == {"0"}
+        assert os.getpid() not in {batch["pid"] for batch in found}
+        assert device.log == []
+
+    def test_ray_data_takes_samples_to_devices_and_back(self) -> None:
+        arrays = numbers(100, shard=50).map(lambda sample: {**sample, "x": np.full(3, sample["n"])})
+        twice = arrays.map(doubled, device=Far()).map(doubled, device=Far(), workers=1, cpus=0.1).on(Far())
+        assert sorted(int(sample["x"][0]) for sample in twice.unordered()) == [4 * n for n in range(100)]
 
     def test_without_an_order_ray_data_runs_it(self, tmp_path: Path) -> None:
         stage = {"arguments": {"log": str(tmp_path)}, "workers": (1, 2), "cpus": 0.1}

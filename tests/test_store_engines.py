@@ -19,6 +19,7 @@ import shoal
 from shoal.data import XShards
 from shoal.errors import PlanError, StoreError, TrustError
 from shoal.store import Store, connect, make_global_dataframe, make_global_tensor
+from support.clusters import running
 from support.engine import by_value
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray", "ignore::FutureWarning:pyspark")
@@ -34,13 +35,13 @@ def store() -> Iterator[Store]:
 
 @pytest.fixture(scope="class", params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> Iterator[str]:
-    with by_value(__name__), shoal.init(request.param, workers=2):
+    with by_value(__name__), running(request.param, workers=2):
         yield request.param
 
 
 @pytest.fixture(scope="class")
 def spark() -> Iterator[Any]:
-    with shoal.init("spark", workers=2):
+    with running("spark", workers=2):
         from pyspark.sql import SparkSession
 
         yield SparkSession.getActiveSession()
@@ -188,7 +189,7 @@ def test_putting_what_lies_in_the_store_links_it(store: Store) -> None:
 
 @pytest.mark.slow
 def test_a_ray_dataset_is_put_block_by_block_and_comes_back(store: Store) -> None:
-    with shoal.init("ray", workers=2):
+    with running("ray", workers=2):
         import ray
 
         from shoal.store.ray import ray_context

@@ -25,6 +25,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal._flight import pack, schema
 from shoal.errors import ObjectNotFoundError, StoreError, StoreFullError, TrustError
 from shoal.store import (
     ObjectID,
@@ -39,7 +40,8 @@ from shoal.store import (
 )
 from shoal.store._arriving import arrive
 from shoal.store._flight_blobs import RemoteBlob, messages, pieces
-from shoal.store._flight_wire import blobs_of, layout, pack, schema
+from shoal.store._flight_wire import blobs_of, layout
+from support.certificates import certificate
 from support.store_hosts import SERVE, Host
 
 
@@ -752,14 +754,6 @@ def test_a_server_that_is_away_for_a_moment_is_asked_again(started: Callable[...
         assert asked.result() == 7
 
 
-def certificate(folder: Path, name: str) -> tuple[Path, Path]:
-    cert, key = folder / f"{name}.crt", folder / f"{name}.key"
-    subject = ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1"]
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject]
-    subprocess.run([*command, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True)
-    return cert, key
-
-
 def test_with_tls_stores_join_and_strangers_are_not_believed(started: Callable[..., Host], tmp_path: Path) -> None:
     (cert, key), (other_cert, other_key) = certificate(tmp_path, "one"), certificate(tmp_path, "two")
     one = started("--tls-cert", str(cert), "--tls-key", str(key))
@@ -841,7 +835,7 @@ if os.fork() == 0:
 os.wait()
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
-    assert "this process was forked from one that had talked to a store of another host" in done.stdout, done.stderr
+    assert "this process was forked from one that had talked to a server of another host" in done.stdout, done.stderr
 
 
 def test_a_server_can_be_part_of_a_program(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 import threading
 import time
@@ -15,6 +13,7 @@ import pytest
 
 from shoal.errors import StoreFullError
 from shoal.store import Store
+from shoal.testing.faults import on_small_disk
 from support.engine import wait_until
 from support.store import MB, array, environment, files, finished, own_store, program, running, used, where
 
@@ -82,11 +81,11 @@ def test_a_full_file_system_is_an_error_and_nothing_is_left_of_the_object(store:
     told = finished(
         store,
         """
-        import resource
         from shoal.errors import StoreFullError
-        resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))
+        from shoal.testing.faults import full_disk
         try:
-            store.put(np.zeros(2**22, np.uint8))
+            with full_disk(2**20):
+                store.put(np.zeros(2**22, np.uint8))
         except StoreFullError as error:
             say("full" if "is full" in str(error) else error)
         say(store.get(store.put(np.arange(10))).sum(), len(store.ids()), store.status().aside < 2**22)
@@ -98,11 +97,9 @@ def test_a_full_file_system_is_an_error_and_nothing_is_left_of_the_object(store:
 
 def test_a_small_file_system_that_others_fill_is_an_error(tmp_path: Path) -> None:
     """Such as the 64 MiB that containers have, of which the store believed that it may use more."""
-    inner = f"""
-        mount -t tmpfs -o size=8m tmpfs {tmp_path} &&
-        {shutil.which("python3")} -c 'import os; open("{tmp_path}/other", "wb").write(bytes(5 << 20))' && exec "$0" "$@"
-    """
     text = """
+        from pathlib import Path
+        (Path(sys.argv[1]).parent / "other").write_bytes(bytes(5 << 20))
         from shoal.errors import StoreFullError
         store = connect(sys.argv[1], memory="100MB", spill=False)
         for number in range(20):
@@ -112,8 +109,7 @@ def test_a_small_file_system_that_others_fill_is_an_error(tmp_path: Path) -> Non
                 say(len(store.ids()), all(store.get(each)[0] == n for n, each in enumerate(store.ids())))
                 break
     """
-    alone = ["--mount"] if os.getuid() == 0 else ["--user", "--map-root-user", "--mount"]
-    command = ["unshare", *alone, "sh", "-c", inner, *program(text, tmp_path / "store")]
+    command = on_small_disk(program(text, tmp_path / "store"), tmp_path, "8MiB")
     done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=120)
     assert done.stdout.split() == ["2", "True"], done.stderr
 
@@ -196,13 +192,13 @@ def test_a_full_disk_leaves_objects_where_they_are(tmp_path: Path) -> None:
         told = finished(
             store,
             """
-            import resource
             from shoal.errors import StoreFullError
+            from shoal.testing.faults import full_disk
             first = store.put(np.full(3 * 10**6, 7, np.uint8))
             second = store.put(np.full(3 * 10**6, 8, np.uint8))
-            resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))
             try:
-                store.put(np.zeros(5 * 10**6, np.uint8))
+                with full_disk(2**20):
+                    store.put(np.zeros(5 * 10**6, np.uint8))
             except StoreFullError:
                 say("full", (store.get(first) == 7).all(), (store.get(second) == 8).all(), store.status().spilled)
             """,

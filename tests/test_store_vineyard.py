@@ -685,3 +685,9 @@ def test_a_missing_environment_says_how_to_build_it(
     shelf = connect(f"vineyard://{daemon.socket}")
     with pytest.raises(WorkerEnvironmentError, match="`shoal env create vineyard` builds it"):
         shelf.put(1)
+
+
+def test_the_page_shows_what_works(daemon: Daemon) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "store-vineyard.md").read_text()
+    (block,) = re.findall(r"^```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    exec(block.replace("/run/vineyard.sock", str(daemon.socket)), {})

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.cli.tar._gathering import ARRIVAL, INPUTS, TURNS, gathered
-from support.http_server import Resource, faulty_server
+from shoal.testing.faults import Resource, http_server
 from support.shell import environment, shell
 from support.streams import peak_memory
 from support.tars import samples_of, without_end, write_shard
@@ -138,7 +138,7 @@ def test_a_reader_that_leaves_ends_it_quietly(tmp_path: Path) -> None:
 def test_compressed_tars_commands_and_servers(tmp_path: Path) -> None:
     shards = write_shards(tmp_path, 3)
     (tmp_path / "in-00.tgz").write_bytes(gzip.compress((tmp_path / "in-00.tar").read_bytes()))
-    with faulty_server() as server:
+    with http_server() as server:
         server.resources["/in-02.tar"] = Resource((tmp_path / "in-02.tar").read_bytes(), cut_after=[5000])
         url = server.url("/in-02.tar")
         found = concatenated(f"--trust --ordered in-00.tgz 'pipe:cat in-01.tar' {url}", tmp_path)

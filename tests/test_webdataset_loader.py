@@ -11,6 +11,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from shoal.errors import ShardError
+from shoal.testing.faults import http_server
 from shoal.webdataset import (
     DataPipeline,
     SimpleShardList,
@@ -20,7 +21,6 @@ from shoal.webdataset import (
     split_by_worker,
     tarfile_to_samples,
 )
-from support.http_server import faulty_server
 from support.webdataset_shards import SAMPLES, write_members, write_numbers, write_pictures
 
 #: This machine may have fewer cores than a test has workers; torch says so in a warning.
@@ -98,7 +98,7 @@ def test_more_workers_than_shards(tmp_path: Path, compression: str, shards: int,
 @pytest.mark.parametrize("cached", [False, True])
 def test_more_workers_than_remote_shards(tmp_path: Path, cached: bool) -> None:
     (path,) = write_numbers(tmp_path, shards=1, each=40)
-    with faulty_server() as server:
+    with http_server() as server:
         url = server.add("/numbers.tar", Path(path).read_bytes())
         dataset = WebDataset(url, cache_dir=str(tmp_path / "cache") if cached else None).decode().to_tuple("cls")
         for _ in range(2):

@@ -11,6 +11,7 @@ import pytest
 
 from shoal.errors import DuplicateFieldError, SettingsError, TrustError, UrlNotFoundError
 from shoal.files import ShardCache
+from shoal.testing.faults import http_server
 from shoal.webdataset import (
     DataPipeline,
     SimpleShardList,
@@ -21,7 +22,6 @@ from shoal.webdataset import (
     url_to_cache_name,
     warn_and_continue,
 )
-from support.http_server import faulty_server
 from support.webdataset_shards import SAMPLES, samples, write_members, write_numbers, write_pictures, write_samples
 
 
@@ -212,7 +212,7 @@ class TestDamage:
 class TestCache:
     def test_a_remote_shard_is_fetched_once(self, tmp_path: Path) -> None:
         body = Path(write_numbers(tmp_path, shards=1, each=5)[0]).read_bytes()
-        with faulty_server() as server:
+        with http_server() as server:
             url = server.add("/data/numbers.tar", body)
             dataset = WebDataset(url, cache_dir=str(tmp_path / "cache"), cache_size=10**6).decode()
             assert [sample["cls"] for sample in dataset] == list(range(5))
@@ -225,13 +225,13 @@ class TestCache:
         monkeypatch.setenv("WDS_CACHE", str(tmp_path / "cache"))
         monkeypatch.setenv("WDS_CACHE_SIZE", "1MB")
         body = Path(write_numbers(tmp_path, shards=1, each=5)[0]).read_bytes()
-        with faulty_server() as server:
+        with http_server() as server:
             assert len(list(WebDataset(server.add("/numbers.tar", body)))) == 5
         assert any(name.endswith("numbers.tar") for name in os.listdir(tmp_path / "cache"))
 
     def test_the_least_recently_used_shard_goes_first(self, tmp_path: Path) -> None:
         cache = ShardCache(tmp_path / "cache", max_bytes=2500)
-        with faulty_server() as server:
+        with http_server() as server:
             for number in range(4):
                 url = server.add(f"/{number}.tar", bytes(1000))
                 with cache.open(url):
@@ -273,7 +273,7 @@ class TestTrust:
     ) -> None:
         monkeypatch.setenv("WDS_SECURE", "1")
         path = write_samples(tmp_path / "a.tar", [("a", {"pyd": b"\x80\x04K\x01.", "pth": b""})])
-        with faulty_server() as server:
+        with http_server() as server:
             url = server.add("/a.tar", Path(path).read_bytes())
             assert len(list(WebDataset(url))) == 1
             for field in ("pyd", "pth"):
@@ -282,5 +282,5 @@ class TestTrust:
 
 
 def test_a_missing_remote_shard_is_said_to_be_missing() -> None:
-    with faulty_server() as server, pytest.raises(UrlNotFoundError, match=r"nothing\.tar"):
+    with http_server() as server, pytest.raises(UrlNotFoundError, match=r"nothing\.tar"):
         list(WebDataset(server.url("/nothing.tar")))

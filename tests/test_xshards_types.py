@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import shoal
 from shoal.data import XShards, _regrouping
+from support.clusters import running
 
 
 @pytest.fixture(autouse=True)
@@ -98,7 +99,7 @@ def test_types_of_a_join_are_kept_by_what_follows() -> None:
 def test_types_are_the_same_on_every_engine(engine: str) -> None:
     one, other = left_of([1, 2, 3, 3]), right_of([3, 4, 5])
     shoal.shutdown()
-    with shoal.init(engine, workers=2):
+    with running(engine, workers=2):
         shards = parts(one, 3).merge(parts(other, 2), how="outer", on="key").collect()
     expected = one.merge(other, how="outer", on="key")
     assert all(shard.dtypes.equals(expected.dtypes) for shard in shards)

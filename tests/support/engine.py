@@ -8,10 +8,9 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ import numpy as np
 import shoal
 from shoal.abc import Sample
 from shoal.pipeline import Dataset
+from shoal.testing.faults import Held, held
 from support.lane_sources import ForwardSource, MemorySource
 
 __all__ = [
@@ -76,33 +76,6 @@ def wait_until(true: Callable[[], bool], seconds: float = 20.0) -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class Held:
-    """What a run must give back."""
-
-    threads: tuple[str, ...]
-    children: tuple[int, ...]
-    descriptors: int
-    shared: int
-    """Segments of shared memory that are mapped."""
-
-    def is_within(self, before: Held) -> bool:
-        """Tell whether it is no more than before; what an earlier test left may have gone meanwhile."""
-        counts = self.descriptors <= before.descriptors and self.shared <= before.shared
-        return counts and {*self.threads} <= {*before.threads} and {*self.children} <= {*before.children}
-
-
-def held() -> Held:
-    """Count threads of ours, children, descriptors and shared memory of this process."""
-    children: list[int] = []
-    for task in os.listdir("/proc/self/task"):
-        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended meanwhile
-            children += map(int, Path(f"/proc/self/task/{task}/children").read_text().split())
-    names = [thread.name for thread in threading.enumerate() if thread.name.startswith("shoal")]
-    maps = Path("/proc/self/maps").read_text().count("memfd:")
-    return Held(tuple(sorted(names)), tuple(sorted(children)), len(os.listdir("/proc/self/fd")), maps)
-
-
 def held_again(before: Held, seconds: float = 20.0) -> bool:
     """Wait until no more is held than before; tell what is, if that does not come."""
     if wait_until(lambda: held().is_within(before), seconds):
@@ -144,7 +117,9 @@ def same(one: Any, other: Any) -> bool:
         return list(one) == list(other) and all(same(one[name], other[name]) for name in one)
     if isinstance(one, list | tuple):
         return len(one) == len(other) and all(map(same, one, other))
-    return bool(one == other)
+    if type(one).__module__ == "torch":
+        return bool(one.dtype == other.dtype and one.shape == other.shape and (one == other).all())
+    return bool(one == other) or (one != one and other != other)
 
 
 def run_script(

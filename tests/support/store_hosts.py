@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import select
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from shoal.store import RemoteStore, connect
+from support.serving import started_server
 
 __all__ = ["SERVE", "Host"]
 
@@ -33,12 +32,7 @@ class Host:
     def start(self, *options: str) -> None:
         """Start the server; after the first time at the same port."""
         command = [sys.executable, "-c", SERVE, "--store", str(self.folder), "--port", str(self.port), *options]
-        with self.errors.open("a") as errors:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
-        assert self.process.stdout is not None
-        ready, _, _ = select.select([self.process.stdout], [], [], _SECONDS)
-        self.url = self.process.stdout.readline().strip() if ready else ""
-        assert self.url, self.errors.read_text()
+        self.process, self.url = started_server(command, self.errors)
         self.port = int(self.url.rpartition(":")[2])
 
     @property

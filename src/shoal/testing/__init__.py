@@ -1,4 +1,4 @@
-"""What Shoal is tested with, for those who build on it: suites that any engine and any framework must pass."""
+"""What Shoal is tested with, for those who build on it: suites for engines and frameworks, and `faults`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from shoal._lazy import attach
 
 if TYPE_CHECKING:
+    from shoal.testing import faults
     from shoal.testing.engines import EngineSuite
     from shoal.testing.frameworks import FrameworkTests
 
-__all__ = ["EngineSuite", "FrameworkTests"]
+__all__ = ["EngineSuite", "FrameworkTests", "faults"]
 
-__getattr__, __dir__ = attach(__name__, {"engines": ("EngineSuite",), "frameworks": ("FrameworkTests",)})
+__getattr__, __dir__ = attach(__name__, {"engines": ("EngineSuite",), "faults": (), "frameworks": ("FrameworkTests",)})

@@ -2,12 +2,12 @@
 
 Make a class of this one with a fixture ``engine``, and let pytest run it::
 
-class TestMyEngine(EngineSuite):
-    @pytest.fixture(scope="class")
-    def engine(self):
-        engine = MyEngine(workers=2)
-        yield engine
-        engine.close()
+    class TestMyEngine(EngineSuite):
+        @pytest.fixture(scope="class")
+        def engine(self):
+            engine = MyEngine(workers=2)
+            yield engine
+            engine.close()
 """
 
 from __future__ import annotations
@@ -23,12 +23,17 @@ import numpy as np
 
 from shoal.abc import Engine, Member, Resources
 from shoal.errors import PlanError, StateError, WorkerDiedError
+from shoal.testing.faults import die_once
 
 __all__ = ["EngineSuite"]
 
 
 class EngineSuite:
-    """Tests of an engine that has at least two workers, in processes of their own."""
+    """Tests of an engine that has at least two workers, in processes of their own.
+
+    >>> from shoal.engines import current
+    >>> EngineSuite().test_objects_come_back_in_their_order(current())  # as pytest calls it
+    """
 
     def test_objects_come_back_in_their_order(self, engine: Engine) -> None:
         """What is scattered is gathered, whatever it is."""
@@ -283,29 +288,19 @@ def _dealt(shard: Any, pieces: int) -> list[Any]:
     return [shard] * pieces
 
 
-def _die_once(mark: str) -> None:
-    """Kill the process that this runs in, unless one was killed before."""
-    try:
-        Path(mark).touch(exist_ok=False)
-    except FileExistsError:
-        return
-    time.sleep(0.2)  # others are in the middle of something, too
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def _killed_once(number: int, *, at: int, mark: str) -> int:
     if number == at:
-        _die_once(mark)
+        die_once(mark, delay=0.2)
     return number * 10
 
 
 def _killed_in_cutting(shard: tuple[int], *, mark: str) -> list[Any]:
     if shard[0] == 4:
-        _die_once(mark)
+        die_once(mark, delay=0.2)
     return [(shard[0], piece) for piece in range(3)]
 
 
 def _killed_in_reading(pieces: list[Any], *, mark: str) -> list[Any]:
     if pieces[0][1] == 1:
-        _die_once(mark)
+        die_once(mark, delay=0.2)
     return pieces

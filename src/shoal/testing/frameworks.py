@@ -33,6 +33,9 @@ class FrameworkTests:
     """Tests of an estimator: its model is linear, of four numbers ``x`` to one number ``y``, with a square loss.
 
     Gradient descent at a rate of 0.1 is right for it. The model of a framework that cannot learn may have any weights.
+
+    >>> sum(name.startswith("test_") for name in dir(FrameworkTests))
+    7
     """
 
     trains: ClassVar[bool] = True
