@@ -1,20 +1,26 @@
 # make demo    the main job, on real pictures, with an accuracy at the end
 # make test    everything: environment, lint, types, all tests
 # make check   the quick inner loop
-# make soak    the tests that draw their examples, with thousands of them: an hour or so
+# make soak    the tests that draw their examples, with thousands of them, all cases, and the whole kill matrix: hours
+# make kill-matrix  that matrix alone, and its page in docs/
+# make docs    the documentation as a site, in build/docs
 # make bench   benchmarks against peers, in one run
 # make bench-tables  the same for tables, engines and exports
 # make bench-tools   the same for the tar tools
 # make bench-store   the same for objects in shared memory
 # make bench-learn   the same for training
+# make bench-feed    the same for batches from other processes
+# make bench-view    the viewer with a million samples, in a real browser
+# make pictures  the screenshots and the recording in docs/screens
 # make env     .venv with all engines and frameworks that live together
 
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 PYTEST := $(BIN)/python -m pytest
-# Files of tests are shared out to two processes: most wait for something half of the time.
-BOTH := --numprocesses 2 --dist loadfile
+# Files of tests are shared out to three processes, in the order that tests/conftest.py gives them: most wait for something
+# half of the time. One that crashes ends the run, because whoever took its place might wait for ever for something to do.
+SHARED := --numprocesses 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 # OpenVINO keeps threads of its own in whoever has imported it, and other tests fork; so these have processes of their own.
 APART := tests/test_learn_openvino.py tests/test_learn_conformance.py src/shoal/learn/openvino
 INPUTS := constraints.txt pyproject.toml Makefile
@@ -29,7 +35,7 @@ MODIN := $(HOME)/.cache/shoal-bench/modin-$(shell cat benchmarks/modin.txt | sha
 
 TARPROC := $(HOME)/.cache/shoal-bench/tarproc-$(shell cat benchmarks/tarproc.txt | sha256sum | cut -c 1-12)
 
-.PHONY: env demo test check soak bench bench-tables bench-tools bench-store bench-learn clean
+.PHONY: env demo test check soak kill-matrix docs bench bench-tables bench-tools bench-store bench-learn bench-feed bench-view pictures clean
 
 env: .venv/all.done
 
@@ -51,22 +57,33 @@ env: .venv/all.done
 demo: .venv/demo.done
 	$(BIN)/python examples/digits.py
 
-check: .venv/all.done
+check: .venv/all.done /usr/bin/chromium
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow and not long"
 
-test: .venv/all.done
-	$(BIN)/shoal env create vineyard mxnet bigdl horovod
+# The viewer is tested in a real browser. Who is not root has to install it.
+/usr/bin/chromium:
+	@if [ "$$(id -u)" = 0 ]; then apt-get update -qq && apt-get install -y -qq chromium; else \
+		echo "The tests of the viewer need Debian's Chromium: sudo apt-get install chromium" >&2; exit 1; fi
+
+test: .venv/all.done /usr/bin/chromium
+	$(BIN)/shoal env create vineyard mxnet bigdl horovod tensorcom
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(PYTEST) $(BOTH) $(APART:%=--ignore=%)
-	$(PYTEST) $(BOTH) $(APART)
+	$(PYTEST) $(SHARED) -m "not long" $(APART:%=--ignore=%)
+	$(PYTEST) $(SHARED) -m "not long" $(APART)
 
 soak: .venv/all.done
-	SHOAL_TEST_PROFILE=soak $(PYTEST) -m soak --timeout 0
+	SHOAL_TEST_PROFILE=soak $(PYTEST) -m "soak or long" --timeout 0
+
+kill-matrix: .venv/all.done
+	PYTHONPATH=$(CURDIR)/src:$(CURDIR)/tests $(BIN)/python -m kill_matrix --write
+
+docs: .venv/all.done
+	$(BIN)/python docs/site/build.py build/docs
 
 $(BENCH)/peers.done:
 	@echo "Setting up $(BENCH) with the peers: some minutes, 5 GB"
@@ -102,6 +119,16 @@ bench-store: .venv/all.done
 
 bench-learn: .venv/all.done
 	$(BIN)/python -m benchmarks.training
+
+bench-feed: .venv/all.done
+	$(BIN)/shoal env create tensorcom
+	$(BIN)/python -m benchmarks.feed --environment tensorcom
+
+bench-view: .venv/all.done /usr/bin/chromium
+	$(BIN)/python -m benchmarks.view
+
+pictures: .venv/all.done /usr/bin/chromium
+	$(BIN)/python docs/screens/make.py
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .hypothesis build dist

@@ -34,7 +34,13 @@ _FAR = 2**62
 
 
 class Located(NamedTuple):
-    """Where samples are: the number of the shard (-1 behind the end), the place in it, and the pass."""
+    """Where samples are: the number of the shard (-1 behind the end), the place in it, and the pass.
+
+    >>> order = ElementOrder(Walk(None, epoch=0, shards=1, lanes=4), lambda shards: np.array([2])[shards])
+    >>> found = order.locate(np.arange(3))
+    >>> found.shards.tolist(), found.offsets.tolist(), found.passes.tolist()
+    ([0, 0, -1], [0, 1, 0], [0, 0, 0])
+    """
 
     shards: Ids
     offsets: Ids
@@ -42,7 +48,12 @@ class Located(NamedTuple):
 
 
 class Anchor(NamedTuple):
-    """A place from which an order can be followed without asking for what came before."""
+    """A place from which an order can be followed without asking for what came before.
+
+    >>> walk, lengths = Walk(None, epoch=0, shards=2, lanes=4), lambda shards: np.array([2, 3])[shards]
+    >>> ElementOrder(walk, lengths, Anchor()).locate(np.array([4])).shards.tolist()
+    [1]
+    """
 
     number: int = 0
     """The pass that the window is in."""
@@ -55,7 +66,13 @@ class Anchor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """How an epoch goes through a source."""
+    """How an epoch goes through a source.
+
+    >>> from shoal.order import Shuffle
+    >>> walk = Walk(Shuffle("full", seed=0), epoch=3, shards=2, lanes=4)
+    >>> sorted(ElementOrder(walk, lambda shards: np.array([2, 3])[shards]).locate(np.arange(5)).shards.tolist())
+    [0, 0, 1, 1, 1]
+    """
 
     shuffle: Shuffle | None
     epoch: int

@@ -49,7 +49,11 @@ def combine(hashes: Hashes, numbers: NDArray[np.integer]) -> Hashes:
 
 
 def combine_one(value: int, number: int) -> int:
-    """Do what `combine` does, for a single hash."""
+    """Do what `combine` does, for a single hash.
+
+    >>> combine_one(0, 5) != combine_one(0, 6)
+    True
+    """
     value = (value + (number + 1) * _STEP) & _MASK
     value = ((value ^ (value >> 30)) * _FIRST) & _MASK
     value = ((value ^ (value >> 27)) * _SECOND) & _MASK

@@ -6,6 +6,7 @@ W owns the lanes l with l mod W = r. All that W decides is who does the work, so
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +31,8 @@ class Part:
     rank: int = 0
     world_size: int = 1
     lanes: int = LANES
+    some: tuple[int, ...] | None = None
+    """Those of the rank's lanes that are meant, in rising order, where several share its work; None for all."""
 
     def __post_init__(self) -> None:
         if self.lanes < 1:
@@ -42,6 +45,9 @@ class Part:
             limit = f"min(lanes={self.lanes}, batch_size={self.batch_size})"
             hint = "; Dataset.lanes(n) sets more lanes" if self.lanes < self.batch_size else ""
             raise PlanError(f"world_size {self.world_size} is more than {limit}: some rank would get nothing{hint}")
+        own = range(self.rank, self.lanes, self.world_size)
+        if self.some is not None and (not self.some or not set(self.some) <= set(own)):
+            raise PlanError(f"lanes {list(self.some)} are not all of rank {self.rank} of {self.world_size}")
 
 
 def slot_owner(slots: NDArray[np.int64], part: Part) -> NDArray[np.int64]:
@@ -53,13 +59,13 @@ def slot_owner(slots: NDArray[np.int64], part: Part) -> NDArray[np.int64]:
     return slots % part.lanes % part.world_size
 
 
-def own_lanes(part: Part) -> range:
-    """List the lanes of a rank.
+def own_lanes(part: Part) -> Sequence[int]:
+    """List the lanes of a rank, or those of them that are meant.
 
     >>> list(own_lanes(Part(batch_size=8, rank=1, world_size=3, lanes=8)))
     [1, 4, 7]
     """
-    return range(part.rank, part.lanes, part.world_size)
+    return range(part.rank, part.lanes, part.world_size) if part.some is None else part.some
 
 
 def rank_part(first_slot: int, part: Part) -> tuple[NDArray[np.int64], int]:
@@ -67,8 +73,12 @@ def rank_part(first_slot: int, part: Part) -> tuple[NDArray[np.int64], int]:
 
     >>> rank_part(4, Part(batch_size=4, rank=1, world_size=2))
     (array([5, 7]), 2)
+    >>> rank_part(4, Part(batch_size=4, lanes=4, some=(0, 3)))[0]
+    array([4, 7])
     """
     slots = np.arange(first_slot, first_slot + part.batch_size, dtype=np.int64)
+    if part.some is not None:
+        return slots[np.isin(slots % part.lanes, part.some)], part.batch_size
     if part.world_size == 1:
         return slots, part.batch_size
     owners = slot_owner(slots, part)

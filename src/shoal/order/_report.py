@@ -39,7 +39,11 @@ _LEGEND = (
 
 @dataclass(frozen=True, slots=True)
 class Stock:
-    """What is known of a source."""
+    """What is known of a source.
+
+    >>> Stock("numbers", shards=2, lengths=np.array([10, 20])).samples
+    30
+    """
 
     name: str
     shards: int
@@ -82,7 +86,13 @@ class Batching:
 
 @dataclass(frozen=True, slots=True)
 class ShuffleRow:
-    """What one way of shuffling makes of one source; None is what cannot be known beforehand."""
+    """What one way of shuffling makes of one source; None is what cannot be known beforehand.
+
+    >>> from shoal.order import Batching, shuffle_report
+    >>> report = shuffle_report([Stock("a", 4, np.full(4, 100))], Batching(16, 1, 64, 64, 1000))
+    >>> isinstance(report.row("full"), ShuffleRow), report.row("full").attainable
+    (True, 4)
+    """
 
     shuffle: str
     """``"none"``, ``"shards"``, ``"full"``, or ``"buffer"``: a shuffle buffer over shuffled shards."""

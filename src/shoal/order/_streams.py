@@ -19,7 +19,12 @@ __all__ = ["StreamOrder", "Turn"]
 
 
 class Turn(NamedTuple):
-    """What a lane reads of one window: samples ``first``, ``first + step``, ... of a shard."""
+    """What a lane reads of one window: samples ``first``, ``first + step``, ... of a shard.
+
+    >>> turn = Turn(shard=3, first=1, step=4, number=0)  # samples 1, 5, 9 ... of shard 3, which four lanes share
+    >>> list(range(turn.first, 10, turn.step))
+    [1, 5, 9]
+    """
 
     shard: int
     first: int
