@@ -31,6 +31,7 @@ from shoal.errors import (
 )
 from shoal.order import ElementOrder, Shuffle, Walk
 from shoal.pipeline import Dataset
+from support.engine import begun_threads
 from support.tars import END, member, pack, write_shard
 
 
@@ -317,27 +318,24 @@ def test_results_do_not_depend_on_the_number_of_workers(
     assert list(dataset.run(workers=workers)) == list(dataset.run(workers=0))
 
 
-def shoal_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("shoal")]
-
-
 @pytest.mark.parametrize("workers", [1, 4, "auto"])
 def test_leaving_early_leaves_no_threads(shards: list[str], workers: int | str) -> None:
+    before = threading.enumerate()
     dataset = shoal.read_tar(shards).decode()
     for sample in dataset.run(workers=workers):
-        assert shoal_threads()
+        assert begun_threads(before)
         assert sample["cls"] == 0
         break
     gc.collect()
-    assert shoal_threads() == []
+    assert begun_threads(before) == []
     for _ in dataset.shuffle("full").loader(8, workers=workers):
         break
     gc.collect()
-    assert shoal_threads() == []
+    assert begun_threads(before) == []
     with pytest.raises(ZeroDivisionError):
         list(dataset.map(broken).run(workers=workers))
     gc.collect()
-    assert shoal_threads() == []
+    assert begun_threads(before) == []
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])

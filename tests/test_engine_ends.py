@@ -24,7 +24,18 @@ import shoal
 from shoal.abc import Sample
 from shoal.errors import PlanError, StateError
 from shoal.pipeline import Dataset
-from support.engine import TESTS, by_value, forward, held, held_again, no_collector, numbers, run_script, wait_until
+from support.engine import (
+    TESTS,
+    by_value,
+    forward,
+    held,
+    held_again,
+    named_in_shared_memory,
+    no_collector,
+    numbers,
+    run_script,
+    wait_until,
+)
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -325,7 +336,6 @@ def test_a_fork_in_the_middle_disturbs_nobody(mode: str, way: str, leave: str) -
 
 
 def test_workers_are_gone_when_their_parent_is_killed(way: str) -> None:
-    shared = set(os.listdir("/dev/shm"))
     paths = os.pathsep.join([str(TESTS), str(Path(shoal.__file__).parents[1])])
     process = subprocess.Popen(
         [sys.executable, "-c", program('print("begun", flush=True)\nfor _ in samples: pass'), "process", way],
@@ -336,11 +346,12 @@ def test_workers_are_gone_when_their_parent_is_killed(way: str) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == b"begun\n"
     assert wait_until(lambda: len(descendants_of(process.pid)) == 3)
+    shared = named_in_shared_memory(*descendants_of(process.pid))
     process.kill()
     process.wait()
     process.stdout.close()
-    assert wait_until(lambda: not descendants_of(process.pid), 10)
-    assert set(os.listdir("/dev/shm")) <= shared
+    assert wait_until(lambda: not descendants_of(process.pid))
+    assert not any(map(os.path.exists, shared))
 
 
 def test_a_thread_that_is_held_up_does_not_hold_up_the_end() -> None:

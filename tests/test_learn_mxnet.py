@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -259,6 +260,8 @@ class Kill(Callback):
             framework = self.run.framework
             own = {"worker": [os.getpid()], "guest": [framework.guest.pid], **framework.nodes.pids}
             os.kill(own[self._who][0], signal.SIGKILL)
+            if self._who in framework.nodes.pids:
+                time.sleep(60)  # whoever watches it ends this worker; a step might be quicker than that
 
 
 @pytest.mark.parametrize(("who", "rank"), first(1, [("worker", 1), ("guest", 1), ("server", 0)]))

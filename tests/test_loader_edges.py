@@ -16,6 +16,7 @@ import pytest
 from shoal.abc import Block, Sample, Shard
 from shoal.errors import PlanError, SampleError
 from shoal.pipeline import Dataset, Loader, mix
+from support.engine import begun_threads
 from support.lane_models import numbered, rows_of, with_arrays
 from support.lane_sources import ForwardSource, MemorySource, StreamSource
 from support.rank_threads import rank_groups, run_ranks
@@ -174,26 +175,23 @@ def test_two_loaders_of_one_plan_do_not_disturb_each_other() -> None:
     assert classes(one for one, _ in pairs) == classes(other for _, other in pairs) == alone
 
 
-def shoal_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("shoal")]
-
-
 @pytest.mark.parametrize("filtered", [False, True])
 def test_a_loader_that_is_dropped_lets_go_of_its_threads(filtered: bool) -> None:
+    before = threading.enumerate()
     plan = dataset(5000).filter(bool) if filtered else dataset(5000)
     loader = plan.loader(8, workers=2)
     iterator = iter(loader)
     next(iterator)
-    assert shoal_threads()
+    assert begun_threads(before)
     del loader, iterator
     gc.collect()
-    assert shoal_threads() == []
+    assert begun_threads(before) == []
     loader = plan.loader(8, workers=2)
     iterator = iter(loader)
     next(iterator)
     loader.close()
     loader.close()
-    assert shoal_threads() == []
+    assert begun_threads(before) == []
     assert next(iterator, None) is None
 
 

@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 
 import cloudpickle
 import numpy as np
+import psutil
 
 import shoal
 from shoal.abc import Sample
@@ -27,10 +29,12 @@ from support.lane_sources import ForwardSource, MemorySource
 __all__ = [
     "Goods",
     "Held",
+    "begun_threads",
     "by_value",
     "forward",
     "held",
     "held_again",
+    "named_in_shared_memory",
     "no_collector",
     "numbers",
     "run_script",
@@ -82,6 +86,20 @@ def held_again(before: Held, seconds: float = 20.0) -> bool:
         return True
     print(f"before: {before}\nnow:    {held()}")
     return False
+
+
+def begun_threads(before: Collection[threading.Thread]) -> list[str]:
+    """Name the threads of Shoal's that were not there before: engines that stay for other tests have some, too."""
+    now = [thread for thread in threading.enumerate() if thread not in before]
+    return [thread.name for thread in now if thread.name.startswith("shoal")]
+
+
+def named_in_shared_memory(*pids: int) -> set[str]:
+    """Name the files in shared memory that processes have open or mapped; others may make and remove some meanwhile."""
+    found: set[str] = set()
+    for process in map(psutil.Process, pids):
+        found |= {file.path for file in process.open_files()} | {mapped.path for mapped in process.memory_maps()}
+    return {path for path in found if path.startswith("/dev/shm/")}
 
 
 @contextmanager
