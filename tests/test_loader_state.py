@@ -420,11 +420,43 @@ def test_wrapping_is_part_of_a_plan() -> None:
         dataset(20).loader(4, workers=0).load_state_dict(state)
 
 
+class DatedSource(LengthSource):
+    """Some of its shards were written later."""
+
+    def __init__(self, lengths: Sequence[int], name: str, later: Sequence[str]) -> None:
+        super().__init__(lengths, name)
+        self._later = later
+
+    def fingerprint(self, shard: Shard) -> str:
+        return str(shard.url in self._later)
+
+
+def dated(*later: str) -> Loader:
+    few, many = DatedSource([3, 3, 3], "few", later), DatedSource([2] * 1000, "many", later)
+    return mix([Dataset(few), Dataset(many)], weights=[1, 1]).lanes(4).loader(4, workers=0)
+
+
+@pytest.mark.parametrize(
+    ("later", "named"),
+    [
+        (["few-2"], "few-2$"),
+        (["many-1"], "one of many-1 to many-2$"),
+        (["many-0", "few-0"], "few-0; not what it was: many-0$"),
+        ([f"many-{number}" for number in range(1000)], r"many-0, one of many-1 to many-2, .* and \d+ more$"),
+    ],
+)
+def test_shards_that_have_changed_are_named_or_their_neighbours_are(later: list[str], named: str) -> None:
+    state = state_after(dated(), 2)
+    with pytest.raises(StateError, match=f"; not what it was: {named}"):
+        dated(*later).load_state_dict(state)
+
+
 def test_shards_that_were_written_anew_are_noticed(tmp_path: Path) -> None:
     urls = write_tars(tmp_path, 30, 30)
     state = state_after(shoal.read_tar(urls).decode().lanes(4).loader(4, workers=0), 2)
     write_tars(tmp_path, 30, 200)
-    with pytest.raises(StateError, match=r"shards was 2 shards with digest .* and is 2 shards with digest"):
+    words = rf"shards was 2 shards with digest .* and is 2 shards with digest .*; not what it was: {urls[1]}$"
+    with pytest.raises(StateError, match=words):
         shoal.read_tar(urls).decode().lanes(4).loader(4, workers=0).load_state_dict(state)
     moved = tmp_path / "moved"
     moved.mkdir()

@@ -32,8 +32,8 @@ number of ranks changes. A cell *holds* if
 
 That kills, stops and faults of servers came is counted where they are made. Of `lag`, `clock` and `slow-disk` it is
 only known that they were switched on: "came" is the number of ranks that had them. `truncate`, `flip` and
-`full-memory` are done once. Where `truncate` leads to a `StateError`, the refused resume does not name the shard;
-a run from the beginning does, and that is checked, too.
+`full-memory` are done once. That a resume which `truncate` makes fail names the shard is checked, and that a run from
+the beginning does.
 
 Faults are those of [`shoal.testing.faults`](faults.md), and follow from the number in the last column.
 

@@ -21,7 +21,7 @@ from kill_matrix.leaks import nothing_left_of
 from kill_matrix.ranks import Task, deliver, loader_of
 from kill_matrix.troubles import Scene, fill, outside, scene
 from shoal.engines import current
-from shoal.errors import ShardError, ShoalError
+from shoal.errors import ShardError, ShoalError, StateError
 from shoal.order import merge_digests
 from shoal.testing import faults
 
@@ -154,12 +154,12 @@ class _Course:
         self._after()
         return count, ""
 
-    def _refused(self, fault: str = "") -> str:
+    def _refused(self, fault: str = "") -> ShoalError:
         """Try to go on, which has to end with an error of ours."""
         try:
             self._gang("t", self._cell.after, None, fault)
         except ShoalError as error:
-            return type(error).__name__
+            return error
         raise AssertionError("the ranks went on")
 
     def _cut_short(self) -> tuple[int, str]:
@@ -168,17 +168,17 @@ class _Course:
         shard = sorted(Path(self._scene.place.folder, self._cell.source).glob("*[!x]"))[self._cell.seed % 4]
         with faults.truncated(shard, self._cell.seed):
             error = self._refused()
+            assert shard.name in str(error), f"{error} does not name {shard.name}"
             _names(shard, replace(self._task, folder=""))
         self._after()
-        return 1, error
+        return 1, type(error).__name__
 
     def _without_memory(self) -> tuple[int, str]:
         self._before()
         error = self._refused("full-memory")
-        if error == "StateError":
-            raise AssertionError("it was refused for another reason")
+        assert not isinstance(error, StateError), "it was refused for another reason"
         self._after()
-        return 1, error
+        return 1, type(error).__name__
 
     def _lied_to(self) -> tuple[int, str]:
         """Be right all the same, or end with an error, and go on with a server that is honest."""

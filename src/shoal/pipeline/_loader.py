@@ -16,7 +16,7 @@ from shoal.order import Part, merge_digests, own_lanes, rank_part
 from shoal.pipeline._meter import Meter
 from shoal.pipeline._origin import Origin
 from shoal.pipeline._run import Run, Setting
-from shoal.pipeline._state import Position, differences, merge_states, read_states, state_of
+from shoal.pipeline._state import Position, merge_states, read_states, state_of
 from shoal.pipeline.groups import Group, current_group, current_worker
 from shoal.pipeline.ledger import Ledger, OnError
 from shoal.pipeline.statistics import Statistics
@@ -183,7 +183,7 @@ class Loader:
         saved = read_states(states)
         ways = self._origin.ways(saved.ways)
         description = self._described(ways)
-        changed = differences(saved.plan, description)
+        changed = self._origin.changes(saved.plan, description)
         if changed:
             raise StateError(f"the state is of another plan: {'; '.join(changed)}")
         position = merge_states(saved, own_lanes(self._place()))

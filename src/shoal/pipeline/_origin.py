@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from shoal.abc import Source
-from shoal.pipeline._digest import plan_description, plan_weights
+from shoal.pipeline._digest import changed_shards, plan_description, plan_weights
 from shoal.pipeline._lane_run import LaneRun
 from shoal.pipeline._leaves import lengths_of
 from shoal.pipeline._plan import Plan
 from shoal.pipeline._program import ways_of_reading
 from shoal.pipeline._run import Run, Setting
-from shoal.pipeline._state import Position
+from shoal.pipeline._state import Position, differences
 from shoal.pipeline._straight_run import StraightRun
 
 __all__ = ["Origin", "PlanOrigin"]
@@ -57,6 +57,10 @@ class Origin(ABC):
     @abstractmethod
     def description(self, ways: Sequence[str], *, wrap: bool) -> dict[str, Any]:
         """Describe everything that decides about the order."""
+
+    def changes(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+        """Say in words what is not as it was when it was described before."""
+        return differences(before, now)
 
     @abstractmethod
     def weights(self) -> list[Any]:
@@ -106,6 +110,10 @@ class PlanOrigin(Origin):
 
     def description(self, ways: Sequence[str], *, wrap: bool) -> dict[str, Any]:
         return plan_description(self.plan, ways, wrap=wrap)
+
+    def changes(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+        found = differences(before, now)
+        return found and [*found, *changed_shards(self.plan, before, now)]
 
     def weights(self) -> list[Any]:
         return plan_weights(self.plan)

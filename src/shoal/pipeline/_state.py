@@ -11,8 +11,10 @@ from typing import Any
 
 from shoal.errors import StateError
 
-__all__ = ["Position", "Saved", "differences", "merge_states", "pack", "read_states", "state_of", "unpack"]
+__all__ = ["MARKS", "Position", "Saved", "differences", "merge_states", "pack", "read_states", "state_of", "unpack"]
 
+#: What a description has only to tell which of the shards differ.
+MARKS = "marks"
 _VERSION = 1
 _LARGEST = 256 * 2**20
 
@@ -138,6 +140,7 @@ def differences(before: Any, now: Any, name: str = "") -> list[str]:
         return [
             text
             for key in dict.fromkeys([*before, *now])
+            if key != MARKS
             for text in differences(before.get(key), now.get(key), f"{name} {key}".strip())
         ]
     if isinstance(before, list) and isinstance(now, list) and len(before) == len(now) and name.endswith("components"):

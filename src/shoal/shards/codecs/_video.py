@@ -89,8 +89,8 @@ def _write(container: Any, frames: NDArray[np.uint8], options: EncodeOptions) ->
     stream = container.add_stream("h264", rate=options.video_fps)
     stream.height, stream.width = frames.shape[1:3]
     stream.pix_fmt = "yuv420p"
-    # The same bytes everywhere: else they follow from how many threads there are, and from what a processor can do; with
-    # AVX-512, x264 was seen to differ from itself once in some thousand times.
+    # The same bytes everywhere: else they follow from how many threads there are, and from what a processor can do.
+    # With AVX-512, x264 was seen to differ from itself, once in some thousand times.
     stream.codec_context.thread_count = 1
     stream.options = {"crf": "18", "flags": "+bitexact", "x264-params": "cpu-independent=1"}
     for pixels in frames:
