@@ -11,7 +11,8 @@ import pytest
 
 from shoal.errors import UrlChangedError, UrlError, UrlNotFoundError
 from shoal.files import ShardCache, expand, open_read, open_write, stat
-from shoal.testing.faults import S3Server, cut, s3_server
+from shoal.files._fsspec import filesystem
+from shoal.testing.faults import S3Server, cut, s3_server, stall
 from support.files import body
 
 BODY = body(9_000_000)
@@ -53,6 +54,25 @@ def test_what_is_written_can_be_read_from_any_byte(bucket: str) -> None:
         assert file.read() == BODY
     with open_read(url, offset=8_999_990) as file:
         assert file.read() == BODY[-10:]
+
+
+def test_a_server_that_falls_silent_is_asked_again(
+    bucket: str, server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOAL_TIMEOUT", "3")
+    url = put(f"{bucket}/a.tar", BODY)
+    client = filesystem(url)[0].s3.meta.config
+    assert (client.connect_timeout, client.read_timeout) == (3, 3)
+    server.fate.follow(stall(times=1))
+    with open_read(url) as file:
+        assert file.read() == BODY
+    assert [mishap.kind for mishap in server.fate.happened] == ["stall"]
+
+
+def test_what_fsspec_was_told_of_time_counts_more(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(fsspec.config.conf, "s3", {"config_kwargs": {"read_timeout": 7}})
+    client = filesystem(bucket)[0].s3.meta.config
+    assert (client.connect_timeout, client.read_timeout) == (30, 7)
 
 
 def test_an_aborted_write_leaves_no_object(bucket: str) -> None:

@@ -16,6 +16,7 @@ from shoal.errors import MissingExtraError, ShoalError, UrlError, UrlNotFoundErr
 from shoal.files._remote import Part, UrlInfo
 from shoal.files._retry import Attempts, Broken, safe_cause
 from shoal.files._urls import display, redact, scheme
+from shoal.settings import current
 
 __all__ = ["FsspecRemote", "attempted", "filesystem", "info_of", "translated"]
 
@@ -39,7 +40,7 @@ _HOPELESS = (ValueError, TypeError, NotImplementedError, ImportError, IsADirecto
 def filesystem(url: str) -> tuple[Any, str]:
     """Give the filesystem of a URL and the path in it."""
     try:
-        fs, path = fsspec.core.url_to_fs(url)
+        fs, path = fsspec.core.url_to_fs(url, **_patience(scheme(url)))
     except ImportError as error:
         raise _missing(url, error) from None
     except ValueError as error:
@@ -48,6 +49,14 @@ def filesystem(url: str) -> tuple[Any, str]:
         # Making a filesystem may already talk to a store, with the exceptions of whatever library does that.
         raise translated(error, url) from safe_cause(error)
     return fs, path
+
+
+def _patience(protocol: str) -> dict[str, Any]:
+    """Let the setting ``timeout`` hold where a filesystem can be told; what the user has told fsspec counts more."""
+    if protocol not in ("s3", "s3a"):
+        return {}
+    own = fsspec.config.conf.get(protocol, {}).get("config_kwargs", {})
+    return {"config_kwargs": dict.fromkeys(("connect_timeout", "read_timeout"), current().timeout or None) | own}
 
 
 class FsspecRemote:
