@@ -16,6 +16,7 @@ from sklearn.datasets import load_digits
 import shoal
 from shoal.errors import PlanError, StateError
 from shoal.learn import Callback, EarlyStopping, SeveralIteration
+from shoal.learn.keras._keras_choice import modules_for
 from shoal.learn.metrics import Accuracy
 from shoal.learn.tf2 import Estimator
 from shoal.testing.faults import KillAt
@@ -99,6 +100,36 @@ def test_weights_do_not_depend_on_the_number_of_workers(workers: int, undisturbe
     assert history.column("batch_count") == [18] * 2
     for name in ("train_loss", "train_accuracy", "train_top2"):
         assert np.allclose(history.column(name), undisturbed[1].column(name), atol=1e-5)
+
+
+class Parents(Callback):
+    """Tells of whom a worker is a fork."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def before_step(self, step: int) -> None:
+        (self._folder / f"{os.getpid()}").write_text(f"{os.getppid()}")
+
+
+def test_workers_are_forks_of_one_that_has_imported_tensorflow(tmp_path: Path) -> None:
+    for _ in range(2):
+        estimator(2).fit(digits(40), batch_size=20, callbacks=[Parents(tmp_path)])
+    parents = {path.read_text() for path in tmp_path.iterdir()}
+    assert len(list(tmp_path.iterdir())) == 4
+    assert len(parents) == 1
+    assert parents != {f"{os.getpid()}"}
+
+
+def test_what_workers_import_beforehand_is_what_they_would_choose(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    assert modules_for({}) == modules_for({"KERAS_BACKEND": "tensorflow"}) == ("tensorflow",)
+    assert modules_for({"KERAS_BACKEND": "torch"}) == (), "a program that chose it by itself"
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    assert "keras" in modules_for({"KERAS_BACKEND": "torch"})
+    assert modules_for({"KERAS_BACKEND": "tensorflow"}) == ()
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    assert modules_for({"KERAS_BACKEND": "jax"}) == (), "it has threads from its beginning"
 
 
 def test_it_learns_what_keras_learns_by_itself() -> None:

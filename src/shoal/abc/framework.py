@@ -22,10 +22,13 @@ class Framework(ABC):
 
     format: ClassVar[str]
     """The kind of arrays that it takes, as loaders name them."""
-    modules: ClassVar[tuple[str, ...]] = ()
-    """What workers may import before they begin: modules of a library that bears a fork."""
     files: Mapping[str, bytes]
     """What was learnt before, as `dump` gives it."""
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """What workers may import before they begin: modules of a library that bears a fork."""
+        return ()
 
     @abstractmethod
     def build(self) -> None:

@@ -36,6 +36,8 @@ _ENGINES = {
     "ray": "ray", "spark": "spark", "bigdl": "spark", "dask": "dask",
 }  # fmt: skip
 _BATCH = 32
+#: What every worker imports, beside what its framework names.
+_MODULES = ("shoal.learn._training", "shoal.learn._data", "shoal.engines.local")
 
 
 class BaseEstimator:
@@ -307,7 +309,8 @@ class BaseEstimator:
         return reports
 
     def _resources(self) -> Resources:
-        return Resources(modules=self._framework.modules)
+        own = self._framework.modules
+        return Resources(modules=own and (*_MODULES, *own))
 
     def _size(self) -> int:
         """Say how many workers there are."""

@@ -25,7 +25,7 @@ __all__ = ["Nursery", "Nursling", "nursery"]
 _MOST = 2
 _LOOK = 0.01  # seconds
 #: What libraries look at when they are loaded: a nursery has it from its beginning.
-_EARLY = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "LD_PRELOAD", "LD_LIBRARY_PATH")
+_EARLY = ("OMP_", "MKL_", "OPENBLAS_", "LD_", "TF_", "KERAS_")
 
 
 class Nursling:
@@ -127,7 +127,8 @@ class Nursery:
 
 def nursery(modules: Sequence[str], environment: Mapping[str, str]) -> Nursery:
     """Find the nursery with these modules, or start one."""
-    kept, key = _kept(), (tuple(modules), tuple(environment.get(name) for name in _EARLY))
+    early = tuple(sorted((name, text) for name, text in environment.items() if name.startswith(_EARLY)))
+    kept, key = _kept(), (tuple(modules), early)
     with _forks().lock:
         found = kept.pop(key, None)
         if found is not None and not found.is_alive:

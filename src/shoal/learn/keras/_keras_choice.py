@@ -11,10 +11,12 @@ from typing import Any
 from shoal import settings
 from shoal.errors import PlanError
 
-__all__ = ["backend_for", "backend_of", "choose", "chosen", "is_creator", "library_of", "seeded"]
+__all__ = ["backend_for", "backend_of", "choose", "chosen", "is_creator", "library_of", "modules_for", "seeded"]
 
 #: Variables that say which Keras a process is to have.
 _CHOICES = ("KERAS_BACKEND", "TF_USE_LEGACY_KERAS")
+#: What takes a worker seconds to import, by what Keras computes with; it starts no threads before it computes.
+_SLOW = {"tensorflow": ("tensorflow",), "torch": ("keras", "torch._dynamo")}
 
 
 def chosen() -> dict[str, str]:
@@ -22,6 +24,14 @@ def chosen() -> dict[str, str]:
     choices = {name: text for name in _CHOICES if (text := settings.variable(name)) is not None}
     keras = sys.modules.get("keras")
     return choices if keras is None else {**choices, "KERAS_BACKEND": keras.backend.backend()}
+
+
+def modules_for(choices: Mapping[str, str]) -> tuple[str, ...]:
+    """Name what workers may import beforehand, if with the variables of this process they come to the same choice."""
+    told, wanted = settings.variable("KERAS_BACKEND"), choices.get("KERAS_BACKEND", "tensorflow")
+    if wanted != (told or "tensorflow"):  # it was said in a file of Keras, or in the program
+        return ()
+    return _SLOW.get(wanted, ())
 
 
 def library_of(model: Any) -> ModuleType:

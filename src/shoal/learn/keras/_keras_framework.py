@@ -16,7 +16,7 @@ from shoal.errors import PlanError
 from shoal.learn._ring import Ring
 from shoal.learn.keras import _keras_random as random_numbers
 from shoal.learn.keras import _keras_variables as variables
-from shoal.learn.keras._keras_choice import choose, chosen, is_creator, library_of, seeded
+from shoal.learn.keras._keras_choice import choose, chosen, is_creator, library_of, modules_for, seeded
 from shoal.learn.keras._keras_files import opened, packed, unpacked
 from shoal.learn.keras._keras_gradients import Steps
 from shoal.learn.keras._keras_inputs import Names, arranged, first_rows, rows_of
@@ -60,6 +60,11 @@ class KerasFramework(Framework):
         """What was learnt before."""
         self.names = Names()
         self._begin()
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """TensorFlow or torch, if that is what Keras computes with: they bear a fork before anything is computed."""
+        return modules_for(chosen())
 
     def _begin(self) -> None:
         self._ring: Ring | None = None

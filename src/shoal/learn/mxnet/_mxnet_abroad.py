@@ -21,7 +21,7 @@ __all__ = ["MXNetAbroad"]
 class MXNetAbroad(AbroadFramework):
     """A model that guests train together, by a kvstore of MXNet."""
 
-    modules = ("shoal.learn._training", "shoal.learn._data", "shoal.engines.local", __name__)
+    modules = (__name__,)
     nodes: Nodes | None = None
     """What this worker runs of the kvstore, while it is with the others."""
 

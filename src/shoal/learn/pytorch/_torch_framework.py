@@ -45,10 +45,7 @@ class TorchFramework(Framework):
     format: ClassVar[str] = "torch"
     modules: ClassVar[tuple[str, ...]] = (
         __name__,
-        "shoal.learn._training",
-        "shoal.learn._data",
         "shoal.pipeline.groups._torch",
-        "shoal.engines.local",
         "torch._dynamo",  # every optimizer wants it
     )
     model: Any

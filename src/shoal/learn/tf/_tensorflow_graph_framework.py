@@ -22,6 +22,7 @@ class GraphFramework(Framework):
     """A graph, and the values of its variables."""
 
     format: ClassVar[str] = "numpy"
+    modules: ClassVar[tuple[str, ...]] = ("tensorflow",)
 
     def __init__(self, graph: Graph, files: Mapping[str, bytes]) -> None:
         self.graph, self.files = graph, files
