@@ -60,12 +60,17 @@ def keys(page: Any) -> list[str]:
     return list(page.locator(".tile .key").all_inner_texts())
 
 
+def settled(visit: Visit) -> None:
+    """Wait until all that is seen of the grid is there."""
+    visit.until("document.querySelector('.tile') && !document.querySelector('.tile.waiting')")
+
+
 def test_the_grid_shows_pictures_keys_and_classes(samples: Visit) -> None:
     page = samples.page
     assert page.locator(".state").inner_text() == "1,500 samples in 3 shards"
     assert keys(page)[:3] == ["cat/0000", "dog/0001", "cat/0002"]
     assert page.locator(".tile .label").first.inner_text() == "0"
-    assert page.locator('.tile[data-index="1"] img').evaluate("image => image.naturalWidth") > 0
+    samples.until("""document.querySelector('.tile[data-index="1"] img')?.naturalWidth > 0""")
 
 
 def test_unseen_samples_are_not_asked_for(samples: Visit) -> None:
@@ -75,8 +80,9 @@ def test_unseen_samples_are_not_asked_for(samples: Visit) -> None:
     assert len(first) <= 3 * seen
     assert max(first) < 3 * seen
     page.locator(".grid").evaluate("grid => { grid.scrollTop = grid.scrollHeight / 2; }")
+    samples.until(f"document.querySelector('.tile')?.dataset.index > {COUNT // 4}")
     page.wait_for_selector(".tile img.there >> nth=3")
-    samples.until("document.querySelectorAll('.tile.waiting').length === 0")
+    settled(samples)
     later = samples.samples_asked_for() - first
     assert later
     assert len(later) <= 3 * seen, "what was scrolled past is not loaded"
@@ -110,8 +116,8 @@ def test_millions_of_rows_scroll_to_their_ends_and_in_small_steps(visit: Callabl
     before = int(page.locator(".grid").evaluate(top))
     page.mouse.move(400, 400)
     page.mouse.wheel(0, 300)
-    made.until(f"Number(document.querySelector('.tile').dataset.index) > {before}")
-    made.until("document.querySelectorAll('.tile.waiting').length === 0")
+    made.until(f"Number(document.querySelector('.tile')?.dataset.index) > {before}")
+    settled(made)
     assert 0 < int(page.locator(".grid").evaluate(top)) - before < 100, "a turn of the wheel is a few rows"
 
 
@@ -178,6 +184,7 @@ def test_keys_are_searched_as_one_types(samples: Visit) -> None:
     page.keyboard.press("/")
     page.keyboard.type("DOG/012")
     samples.until("document.querySelector('.state').textContent.startsWith('5 of')")
+    settled(samples)
     assert keys(page) == [f"dog/{number:04d}" for number in (121, 123, 125, 127, 129)]
     page.keyboard.press("Escape")
     assert page.evaluate("document.activeElement.className") == "tile"
@@ -188,6 +195,7 @@ def test_samples_are_filtered_by_an_expression(samples: Visit) -> None:
     page.keyboard.press("f")
     page.keyboard.type("cls == 3 and width > 80")
     samples.until("document.querySelector('.state').textContent.startsWith('60 of 1,500')")
+    settled(samples)
     assert set(page.locator(".tile .label").all_inner_texts()) == {"3"}
     page.locator("#where").fill("cls ===")
     page.wait_for_selector(".state .wrong")
@@ -288,8 +296,8 @@ def test_a_pipeline_runs_and_its_bottleneck_is_lit(everything: Visit) -> None:
     assert names == ["read", "select()", "map(dict)", "filter(_slow)", "consumer"]
     page.get_by_role("button", name="Run it").click()
     page.wait_for_selector(".node.hot .badge")
-    assert page.locator(".node.hot h3").inner_text() == "filter(_slow)"
-    everything.until("parseFloat(document.querySelector('.node.hot .rate').textContent) > 0")
+    everything.until("document.querySelector('.node.hot h3')?.textContent === 'filter(_slow)'")
+    everything.until("parseFloat(document.querySelector('.node.hot .rate')?.textContent) > 0")
     page.get_by_role("button", name="Stop").click()
     page.get_by_role("button", name="Run it").wait_for()
 
@@ -333,9 +341,10 @@ def test_a_link_opens_the_page_once(chromium: Any, shards: Path) -> None:
         assert first.page.evaluate("document.cookie") == "", "no script can read the cookie"
         again = Visit(chromium, link)
         again.page.wait_for_selector(".tile")
+        for each in (first, again):
+            each.page.wait_for_load_state("networkidle")
         chromium.clear_cookies()  # as another browser
         again.page.goto(link)
         assert "This link does not work" in again.page.content()
-        again.wrong.clear()  # the browser tells of what was refused
-        again.close()
+        again.page.close()  # of what was refused the browser tells as of something wrong
         first.close()

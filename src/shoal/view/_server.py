@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from shoal.pipeline import Failure
 
 __all__ = ["View", "serve"]
+
+#: How often, and how many seconds apart, the server looks whether all connections are closed when it ends.
+_TURNS, _TURN = 100, 0.01
 
 
 class View:
@@ -57,7 +60,7 @@ class View:
 
     async def _serve(self) -> None:
         await self._server.serve([self._socket])
-        await asyncio.sleep(0)  # connections that were closed at last are let go of in the next turn
+        await _let_go(self._server.server_state.connections)
 
     def close(self) -> None:
         """End the server, and all that runs for it."""
@@ -92,6 +95,16 @@ def serve(
     True
     """
     return View(subject_of(what, Options(class_field, tuple(failures), trust)), port)
+
+
+async def _let_go(connections: Collection[Any]) -> None:
+    """Close connections that came, or were being answered, while the server ended; it takes some turns of the loop."""
+    for _ in range(_TURNS):
+        for connection in list(connections):
+            connection.transport.abort()
+        await asyncio.sleep(_TURN)
+        if not connections and len(asyncio.all_tasks()) == 1:
+            return
 
 
 def _bound(port: int) -> socket.socket:
