@@ -20,8 +20,8 @@ __all__ = ["changed_shards", "plan_description", "plan_weights"]
 
 # Asking a server about each of many shards takes longer than a checkpoint should.
 _ALL, _SOME = 1024, 256
-#: Bytes in a state, of all its sources, that tell which shards have changed.
-_TELLING = 1024
+#: Marks in a state, for the shards of all its sources, that tell which have changed; and the bytes of each.
+_TELLING, _MARK = 1024, 2
 #: Shards that an error names.
 _NAMED = 3
 
@@ -43,12 +43,17 @@ def changed_shards(plan: Plan, before: Mapping[str, Any], now: Mapping[str, Any]
         return [text for component, then, today in parts for text in changed_shards(component, then, today)]
     if before.get("shards") == now["shards"]:
         return []
-    names = list(_suspects(plan.source.shards(), *(base64.b85decode(each.get(MARKS, "")) for each in (before, now))))
+    names = list(_suspects(plan.source.shards(), *(_marks(each.get(MARKS, "")) for each in (before, now))))
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return [f"not what it was: {', '.join(names[:_NAMED])}{more}"] if names else []
 
 
-def _suspects(shards: Sequence[Shard], before: bytes, now: bytes) -> Iterator[str]:
+def _marks(text: str) -> list[bytes]:
+    data = base64.b85decode(text)
+    return [data[at : at + _MARK] for at in range(0, len(data), _MARK)]
+
+
+def _suspects(shards: Sequence[Shard], before: Sequence[bytes], now: Sequence[bytes]) -> Iterator[str]:
     if len(before) != len(now):
         return
     for (first, last), then, today in zip(_groups(len(shards), len(now)), before, now, strict=True):
@@ -91,7 +96,7 @@ def _described(plan: Plan, ways: Any, telling: int) -> dict[str, Any]:
 
 
 def _shards(source: Source, telling: int) -> dict[str, str]:
-    """Describe shards by one digest, and by a byte for each or for some neighbours, which tells where it differs."""
+    """Describe shards by one digest, and by a mark for each or for some neighbours, which tells where it differs."""
     shards = source.shards()
     step = 1 if len(shards) <= _ALL else -(-len(shards) // _SOME)
     texts = [f"{_name(shard)}\n".encode("utf-8", "surrogateescape") for shard in shards]
@@ -100,7 +105,8 @@ def _shards(source: Source, telling: int) -> dict[str, str]:
     for number, text in enumerate(prints):
         texts[number * step] += text
     groups = _groups(len(shards), min(len(shards), max(telling, 1)))
-    marks = bytes(zlib.crc32(b"".join(texts[first:last])) & 0xFF for first, last in groups)
+    sums = (zlib.crc32(b"".join(texts[first:last])) for first, last in groups)
+    marks = b"".join(each.to_bytes(4, "big")[-_MARK:] for each in sums)
     return {"shards": f"{len(shards)} shards with digest {digest.hexdigest()}", MARKS: base64.b85encode(marks).decode()}
 
 
