@@ -39,21 +39,3 @@ export function media(number, field) {
 export function raw(number, field) {
   return `/raw/${number}?${new URLSearchParams({ field })}`;
 }
-
-/** Ask again and again while somebody looks; gives a function that ends it. */
-export function poll(ask, show, seconds) {
-  let ended = false;
-  const turn = async () => {
-    if (ended) return;
-    let wait = seconds;
-    try {
-      if (!document.hidden) wait = show(await ask()) ?? seconds;
-    } catch (error) {
-      if (!ended) show(null, error);
-      wait = Math.max(seconds, 2);
-    }
-    if (!ended && wait > 0) setTimeout(turn, wait * 1000);
-  };
-  turn();
-  return () => { ended = true; };
-}

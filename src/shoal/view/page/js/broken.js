@@ -1,11 +1,12 @@
 // What cannot be used: skipped by a run, met while looking, or found by a check of everything.
 
-import { get, poll, post } from "./api.js";
 import { fill, h, sign } from "./dom.js";
 import { count, many } from "./format.js";
+import { PolledPage } from "./polled.js";
 
-export class BrokenPage {
+export class BrokenPage extends PolledPage {
   constructor(about, go, openSamples) {
+    super("/api/broken", 0.5);
     this.openSamples = openSamples;
     this.state = h("p", { class: "quiet", "aria-live": "polite" });
     this.check = h("button", { class: "button primary", type: "button", onclick: () => this.act("/api/broken/start") }, "Check all samples");
@@ -16,20 +17,6 @@ export class BrokenPage {
     this.element = h("div", { class: "page" }, h("div", { class: "inner" },
       h("div", { class: "head" }, h("div", { class: "words" }, h("h2", {}, "Broken samples"), this.state), h("div", { class: "actions" }, this.check, this.stop)),
       this.progress, this.list));
-  }
-
-  show() {
-    this.end?.();
-    this.end = poll(() => get("/api/broken"), (told, error) => this.draw(told, error), 0.5);
-  }
-
-  hide() {
-    this.end?.();
-  }
-
-  async act(path) {
-    await post(path);
-    this.show();
   }
 
   draw(told, error) {

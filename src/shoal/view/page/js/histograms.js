@@ -1,17 +1,19 @@
 // Classes and sizes: a first look at some samples, all of them if somebody asks for it.
 
-import { get, poll, post } from "./api.js";
+import { post } from "./api.js";
 import { bars } from "./chart.js";
 import { fill, h } from "./dom.js";
 import { bytes, count, many, percent, round } from "./format.js";
+import { PolledPage } from "./polled.js";
 
-export class HistogramsPage {
+export class HistogramsPage extends PolledPage {
   constructor(about, go, openSamples) {
+    super("/api/histograms", 0.4);
     this.openSamples = openSamples;
     this.whole = false;
     this.state = h("p", { class: "quiet", "aria-live": "polite" });
     this.bar = h("i");
-    this.all = h("button", { class: "button", type: "button", onclick: () => this.start(true) }, "Count all samples");
+    this.all = h("button", { class: "button", type: "button", onclick: () => this.countAll() }, "Count all samples");
     this.stop = h("button", { class: "button", type: "button", onclick: () => post("/api/histograms/stop") }, "Stop");
     this.progress = h("div", { class: "progress" }, this.bar);
     this.boards = h("div", { class: "boards columns" });
@@ -20,18 +22,13 @@ export class HistogramsPage {
       this.progress, this.boards));
   }
 
-  show() {
-    this.start(this.whole);
+  asked() {
+    return this.whole ? { whole: 1 } : {};
   }
 
-  hide() {
-    this.end?.();
-  }
-
-  start(whole) {
-    this.whole = whole;
-    this.end?.();
-    this.end = poll(() => get("/api/histograms", this.whole ? { whole: 1 } : {}), (told, error) => this.draw(told, error), 0.4);
+  countAll() {
+    this.whole = true;
+    this.show();
   }
 
   draw(told, error) {

@@ -1,12 +1,13 @@
 // A pipeline: its stages from left to right, and while it runs how fast each is and which one holds the others up.
 
-import { get, poll, post } from "./api.js";
 import { fill, h, sign } from "./dom.js";
 import { count, percent, round } from "./format.js";
+import { PolledPage } from "./polled.js";
 import { spark } from "./tile.js";
 
-export class PlanPage {
+export class PlanPage extends PolledPage {
   constructor() {
+    super("/api/plan", 0.6);
     this.title = h("p", { class: "quiet mono" });
     this.start = h("button", { class: "button primary", type: "button", onclick: () => this.act("/api/plan/start") }, sign("play"), "Run it");
     this.stop = h("button", { class: "button", type: "button", onclick: () => this.act("/api/plan/stop") }, sign("stop"), "Stop");
@@ -16,20 +17,6 @@ export class PlanPage {
     this.element = h("div", { class: "page" }, h("div", { class: "inner" },
       h("div", { class: "head" }, h("div", { class: "words" }, h("h2", {}, "Pipeline"), this.title), h("div", { class: "actions" }, this.start, this.stop)),
       this.flow, this.verdict, this.table));
-  }
-
-  show() {
-    this.end?.();
-    this.end = poll(() => get("/api/plan"), (told, error) => this.draw(told, error), 0.6);
-  }
-
-  hide() {
-    this.end?.();
-  }
-
-  async act(path) {
-    await post(path);
-    this.show();
   }
 
   draw(told, error) {

@@ -1,12 +1,13 @@
 // Learning curves of several trainings over each other.
 
-import { get, poll } from "./api.js";
 import { lines } from "./chart.js";
 import { fill, h } from "./dom.js";
 import { many } from "./format.js";
+import { PolledPage } from "./polled.js";
 
-export class RunsPage {
+export class RunsPage extends PolledPage {
   constructor() {
+    super("/api/runs", 3);
     this.hidden = new Set();
     this.smooth = 0;
     this.log = false;
@@ -24,13 +25,8 @@ export class RunsPage {
   }
 
   show() {
-    this.end?.();
     this.last = "";
-    this.end = poll(() => get("/api/runs"), (told, error) => this.draw(told, error), 3);
-  }
-
-  hide() {
-    this.end?.();
+    super.show();
   }
 
   draw(told, error) {

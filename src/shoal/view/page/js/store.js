@@ -1,13 +1,14 @@
 // What is in a store, and who holds it.
 
-import { get, poll } from "./api.js";
 import { fill, h } from "./dom.js";
 import { bytes, count, percent } from "./format.js";
+import { PolledPage } from "./polled.js";
 
 const COLUMNS = [["id", "id"], ["type", "type"], ["names", "names"], ["where", "where"], ["bytes", "size"], ["persisted", "kept"]];
 
-export class StorePage {
+export class StorePage extends PolledPage {
   constructor() {
+    super("/api/store", 2);
     this.sort = { by: "bytes", down: true };
     this.path = h("p", { class: "quiet mono" });
     this.memory = h("section", { class: "card stackup" });
@@ -15,15 +16,6 @@ export class StorePage {
     this.processes = h("section", { class: "card" });
     this.element = h("div", { class: "page" }, h("div", { class: "inner" },
       h("div", { class: "head" }, h("div", { class: "words" }, h("h2", {}, "Store"), this.path)), this.memory, this.objects, this.processes));
-  }
-
-  show() {
-    this.end?.();
-    this.end = poll(() => get("/api/store"), (told, error) => this.draw(told, error), 2);
-  }
-
-  hide() {
-    this.end?.();
   }
 
   draw(told, error) {
