@@ -77,7 +77,7 @@ test: .venv/all.done /usr/bin/chromium
 	$(PYTEST) $(SHARED) -m "not long" $(APART)
 
 soak: .venv/all.done
-	SHOAL_TEST_PROFILE=soak $(PYTEST) -m "soak or long" --timeout 0
+	SHOAL_TEST_PROFILE=soak $(PYTEST) -m "soak or long or hypothesis" --timeout 0
 
 kill-matrix: .venv/all.done
 	PYTHONPATH=$(CURDIR)/src:$(CURDIR)/tests $(BIN)/python -m kill_matrix --write

@@ -138,7 +138,11 @@ FIELDS = st.one_of(st.sampled_from(["txt", "TXT", "seg.png", "", "__key__", "a/b
 
 
 @settings(max_examples=500, deadline=None)
-@given(key=KEYS, field=FIELDS, size=st.sampled_from([0, 1, 512, 513]))
+@given(
+    key=KEYS.filter(lambda key: key not in {"before", "after"}),  # keys of the neighbours, taken from this source
+    field=FIELDS,
+    size=st.sampled_from([0, 1, 512, 513]),
+)
 def test_what_is_accepted_is_read_back_as_it_was(key: str, field: str, size: int) -> None:
     file = io.BytesIO()
     with TarWriter(file) as writer:
