@@ -5,9 +5,11 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import numpy as np
 import pandas as pd
@@ -43,6 +45,13 @@ class Client:
 
     def get(self, path: str) -> Any:
         return json.loads(self.ask(path).body)
+
+    def all_samples(self, **query: str) -> list[dict[str, Any]]:
+        """Give the tiles of all that a query finds, once it is done."""
+        while not (told := self.get(f"/api/samples?{urlencode({'start': 0, 'count': 100, **query})}"))["done"]:
+            time.sleep(0.02)
+        found: list[dict[str, Any]] = told["tiles"]
+        return found
 
 
 @pytest.fixture
@@ -157,16 +166,24 @@ def test_compressed_shards_are_shown(tmp_path: Path) -> None:
     assert [tile["text"] for tile in tiles(tmp_path / "a.tar.gz")] == ["text 0", "text 1", "text 2"]
 
 
-def test_a_shard_that_breaks_off_is_told_and_the_others_shown(tmp_path: Path) -> None:
-    write_samples(tmp_path, 20, maxcount=10)
+@pytest.mark.parametrize(("share", "good"), [(0.0001, 0), (0.65, 26)])
+def test_a_shard_that_breaks_off_is_told_and_shown_up_to_there(tmp_path: Path, share: float, good: int) -> None:
+    write_samples(tmp_path, 80, maxcount=40)
     first = tmp_path / "train-000.tar"
-    first.write_bytes(first.read_bytes()[:3000])
+    whole = first.read_bytes()
+    first.write_bytes(whole[: int(len(whole) * share)])
     first.with_name("train-000.tar.index").unlink(missing_ok=True)
+    expected = [*range(good), *range(40, 80)]
     with view.serve(tmp_path) as served:
         client = Client(served)
-        assert client.get("/api/about")["samples"]["samples"] == 10
+        shown = [tile["key"][-4:] for tile in client.all_samples()]
+        assert shown == [f"{number:04d}" for number in expected]
+        assert [tile["key"][-4:] for tile in client.all_samples(key="DOG")] == [key for key in shown if int(key) % 2]
+        threes = [tile["key"][-4:] for tile in client.all_samples(where="cls == 3")]
+        assert threes == [key for key in shown if int(key) % 5 == 3]
         (failure,) = client.get("/api/broken")["failures"]
-    assert failure["shard"].endswith("train-000.tar")
+        assert failure["shard"].endswith("train-000.tar")
+        assert failure["number"] is None, "nothing is wrong with the samples that are shown"
 
 
 def test_a_ledger_leads_to_its_samples(tmp_path: Path) -> None:

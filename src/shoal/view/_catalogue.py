@@ -1,20 +1,22 @@
 """All samples of a source by number: where each lies, and how to read some of them.
 
 Shards are counted in the background, one after the other, so that the first samples are there at once, however many
-follow. What is read is what somebody looks at.
+follow. What is read is what somebody looks at. Of a shard that breaks off, the samples before that are shown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
+from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shoal._kept import Kept
-from shoal.abc import Sample, Shard, Source, SupportsRandomAccess
-from shoal.errors import PlanError, ShoalError
+from shoal.abc import Block, Sample, Shard, Source, SupportsRandomAccess
+from shoal.errors import PlanError, SampleError, ShardError, ShoalError
 from shoal.view._jobs import Job
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ _PIECE = 32
 _KEPT = 64 * 2**20
 #: Seconds for which a sample is waited for whose shard is not counted yet.
 _PATIENCE = 60.0
+#: What is wrong with a shard whose beginning may be good.
+_TORN = (ShardError, SampleError)
 
 
 class Total(NamedTuple):
@@ -69,8 +73,9 @@ class Catalogue:
         self._pick: SupportsRandomAccess = source
         self._shards: Sequence[Shard] = source.shards()
         self._ends: list[int] = []
+        self._failed: set[int] = set()
         self.failures: list[Failure] = []
-        """Shards that cannot be counted."""
+        """Shards that cannot be read to their end."""
         self._pieces: Kept[list[Sample]] = Kept(_KEPT, _weight)
         self._slow = source.waits
         self.counting = Job(self._count)
@@ -122,29 +127,50 @@ class Catalogue:
         return [found[place] for place in range(len(wanted))]
 
     def scan(self, fields: Collection[str] | None = None) -> Iterator[Piece]:
-        """Read all samples once, forward; only some fields, where the source can leave others out.
+        """Read all samples once, forward; only some fields, where the source can leave others out."""
+        for at in range(len(self._shards)):
+            yield from self.scan_shard(at, fields)
 
-        Shards that cannot be counted are left out.
-        """
+    def scan_shard(self, at: int, fields: Collection[str] | None = None) -> Iterator[Piece]:
+        """Read the samples of one shard; of one that breaks off, those before that."""
         source = self.source if fields is None or self._narrow is None else self._narrow(fields)
-        for at, shard in enumerate(self._shards):
-            self.counting.wait_until(lambda at=at: len(self._ends) > at, 3600.0)  # type: ignore[misc]
-            first = self._ends[at - 1] if at else 0
-            if self._ends[at] == first:
-                continue  # empty, or known to be broken
-            for block in source.open(shard):
-                yield Piece(first, block.samples)
-                first += len(block.samples)
+        first, end = self._bounds(at)
+        if first == end:
+            return  # empty, or it failed before its first sample
+        forward = _before_the_break(source, self._shards[at]) if at in self._failed else source.open(self._shards[at])
+        for block in forward:
+            yield Piece(first, block.samples)
+            first += len(block.samples)
+
+    def failed(self, at: int) -> bool:
+        """Tell whether a shard cannot be read to its end; there is no index of it then."""
+        self._bounds(at)
+        return at in self._failed
+
+    def _bounds(self, at: int) -> tuple[int, int]:
+        """Give the numbers of a shard's first sample and of the one behind its last, once it is counted."""
+        self.counting.wait_until(lambda: len(self._ends) > at, 3600.0)
+        if len(self._ends) <= at:
+            raise PlanError(
+                f"shard {self._shards[at].url} was not counted: {self.counting.error or 'it took too long'}"
+            )
+        return self._ends[at - 1] if at else 0, self._ends[at]
 
     def _taken(self, at: int, offsets: list[int]) -> list[Sample]:
-        if not self._slow:
+        if not self._slow and at not in self._failed:
             return self._pick.take(self._shards[at], offsets)
         return [self._piece(at, offset // _PIECE)[offset % _PIECE] for offset in offsets]
 
     def _piece(self, at: int, piece: int) -> list[Sample]:
-        length = self._ends[at] - (self._ends[at - 1] if at else 0)
-        wanted = range(piece * _PIECE, min((piece + 1) * _PIECE, length))
-        return self._pieces.get((at, piece), lambda: self._pick.take(self._shards[at], list(wanted)))
+        return self._pieces.get((at, piece), lambda: self._read_piece(at, piece * _PIECE))
+
+    def _read_piece(self, at: int, start: int) -> list[Sample]:
+        first, end = self._bounds(at)
+        count = min(_PIECE, end - first - start)
+        if at not in self._failed:
+            return self._pick.take(self._shards[at], list(range(start, start + count)))
+        forward = _before_the_break(self.source, self._shards[at], start)
+        return list(islice(chain.from_iterable(block.samples for block in forward), count))
 
     def _located(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         if len(numbers):
@@ -158,15 +184,24 @@ class Catalogue:
 
     def _count(self, job: Job) -> None:
         samples = 0
-        for shard in self._shards:
+        for at, shard in enumerate(self._shards):
             try:
                 samples += self._pick.length(shard)
             except (ShoalError, OSError) as error:
                 from shoal.pipeline import Failure  # most pages are there sooner without
 
                 self.failures.append(Failure.of(error, key=None, shard=shard.url, stage="reading the shard"))
+                self._failed.add(at)
+                if isinstance(error, _TORN):
+                    samples += sum(len(block.samples) for block in _before_the_break(self.source, shard))
             self._ends.append(samples)
             job.tick()
+
+
+def _before_the_break(source: Source, shard: Shard, start: int = 0) -> Iterator[Block]:
+    """Read a shard that cannot be read to its end for as long as it can."""
+    with suppress(*_TORN):
+        yield from source.open(shard, start)
 
 
 def _weight(samples: list[Sample]) -> int:

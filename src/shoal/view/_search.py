@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from shoal.abc import Sample
 from shoal.shards import ShardIndex
 from shoal.shards.codecs import DecodeOptions
 from shoal.sources import TarSource
-from shoal.view._catalogue import Catalogue
+from shoal.view._catalogue import Catalogue, Piece
 from shoal.view._expression import Condition, parse
 from shoal.view._jobs import Job, Pace
 from shoal.view._looks import fields_of, look_of, values_of
@@ -61,28 +61,28 @@ class Search:
         if self._condition is None and isinstance(self._catalogue.source, TarSource):
             self._search_indexes(job, self._catalogue.source)
             return
+        self._look_through(job, self._catalogue.scan(self._needed()))
+
+    def _look_through(self, job: Job, pieces: Iterable[Piece]) -> None:
         pace = Pace(_TOLD)
-        for number, sample in self._candidates():
-            self.seen = number + 1
-            if self._holds(number, sample):
-                self.found.append(number)
-            if pace.due():
-                job.tick()
+        for piece in pieces:
+            for number, sample in enumerate(piece.samples, piece.first):
+                self.seen = number + 1
+                if self._holds(number, sample):
+                    self.found.append(number)
+                if pace.due():
+                    job.tick()
 
     def _search_indexes(self, job: Job, source: TarSource) -> None:
         """Look through the keys alone, of which an index has all in one piece."""
         for at, shard in enumerate(self._catalogue.shards):
-            self._catalogue.counting.wait_until(lambda at=at: self._catalogue.total.counted > at, 3600.0)  # type: ignore[misc]
-            if any(failure.shard == shard.url for failure in self._catalogue.failures):
+            if self._catalogue.failed(at):
+                self._look_through(job, self._catalogue.scan_shard(at))
                 continue
             index = source.index(shard)
             self.found.extend((matching_keys(index, self._key) + self.seen).tolist())
             self.seen += len(index)
             job.tick()
-
-    def _candidates(self) -> Iterator[tuple[int, Sample]]:
-        for piece in self._catalogue.scan(self._needed()):
-            yield from enumerate(piece.samples, piece.first)
 
     def _needed(self) -> set[str] | None:
         """Name the fields to read; None for all, because a picture has to be found for its sides."""
