@@ -255,7 +255,9 @@ def test_dark_and_light_follow_the_system_and_the_button(chromium: Any, samples:
     assert page.evaluate(ground) == dark, "what was chosen is remembered"
 
 
-@pytest.mark.parametrize("place", ["samples", "samples/1", "histograms", "broken", "plan", "runs", "store"])
+@pytest.mark.parametrize(
+    "place", ["samples", "samples/1", "results", "results/1", "histograms", "broken", "plan", "runs", "store"]
+)
 def test_nothing_is_wider_than_a_phone(place: str, everything: Visit) -> None:
     page = everything.page
     page.set_viewport_size({"width": 360, "height": 740})
@@ -300,6 +302,36 @@ def test_a_pipeline_runs_and_its_bottleneck_is_lit(everything: Visit) -> None:
     everything.until("parseFloat(document.querySelector('.node.hot .rate')?.textContent) > 0")
     page.get_by_role("button", name="Stop").click()
     page.get_by_role("button", name="Run it").wait_for()
+
+
+def test_results_of_a_pipeline_are_beside_what_it_reads(visit: Callable[..., Visit], shards: Path) -> None:
+    read = shoal.read_tar(f"{shards}/*.tar", fields=["jpg", "cls"])
+    made = visit(read.decode().map(_flipped).filter(_is_even))
+    page = made.page
+    page.wait_for_selector(".tile")
+    page.keyboard.press("2")
+    made.until("document.querySelector('.state')?.textContent.includes('after')")
+    page.wait_for_selector(".tile img.there")
+    assert page.locator(".state").inner_text().endswith("after select() → decode() → map(_flipped) → filter(_is_even)")
+    assert "left out by filter(_is_even)" in page.locator('.tile[data-index="1"]').inner_text()
+    page.locator('.tile[data-index="2"]').click()
+    page.wait_for_selector("dialog.detail .card")
+    assert made.page.url.endswith("#results/2")
+    assert "uint8 48 \u00d7 42 \u00d7 3" in page.locator('.card[data-field="jpg"]').inner_text()
+    made.until("""document.querySelector('.card[data-field="jpg"] img').naturalWidth === 42""")
+    page.keyboard.press("Escape")
+    made.until("document.activeElement.dataset.index === '2'")
+    page.keyboard.press("1")
+    made.until("document.querySelector('.state')?.textContent === '1,500 samples in 3 shards'")
+    page.wait_for_selector('.tile[data-index="1"] img.there')
+
+
+def _flipped(sample: Any) -> Any:
+    return {**sample, "jpg": np.ascontiguousarray(sample["jpg"][:, ::-1])}
+
+
+def _is_even(sample: Any) -> bool:
+    return int(sample["cls"]) % 2 == 0
 
 
 def test_curves_of_runs_lie_over_each_other(everything: Visit) -> None:

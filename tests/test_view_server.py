@@ -14,6 +14,8 @@ from urllib.parse import urlencode
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from PIL import Image
 
 import shoal
 from shoal import view
@@ -46,9 +48,10 @@ class Client:
     def get(self, path: str) -> Any:
         return json.loads(self.ask(path).body)
 
-    def all_samples(self, **query: str) -> list[dict[str, Any]]:
+    def all_samples(self, base: str = "", **query: str) -> list[dict[str, Any]]:
         """Give the tiles of all that a query finds, once it is done."""
-        while not (told := self.get(f"/api/samples?{urlencode({'start': 0, 'count': 100, **query})}"))["done"]:
+        asked = urlencode({"start": 0, "count": 100, **query})
+        while not (told := self.get(f"{base}/api/samples?{asked}"))["done"]:
             time.sleep(0.02)
         found: list[dict[str, Any]] = told["tiles"]
         return found
@@ -184,6 +187,68 @@ def test_a_shard_that_breaks_off_is_told_and_shown_up_to_there(tmp_path: Path, s
         (failure,) = client.get("/api/broken")["failures"]
         assert failure["shard"].endswith("train-000.tar")
         assert failure["number"] is None, "nothing is wrong with the samples that are shown"
+
+
+def noisy(sample: Any, random: np.random.Generator) -> Any:
+    return {**sample, "x": random.normal(size=5)}
+
+
+def test_results_are_what_a_run_makes() -> None:
+    dataset = shoal.from_arrays(x=np.arange(40)).map(noisy, random=True)
+    with view.serve(dataset) as served:
+        client = Client(served)
+        told = [client.get(f"/results/api/samples/{number}") for number in (0, 7, 39)]
+        assert client.get("/api/samples/7")["fields"][0]["text"] == "7", "what is read stays what it is"
+    made = {sample["__key__"]: sample["x"].tolist() for sample in dataset}
+    assert [one["fields"][0]["first"] for one in told] == [made[one["key"]] for one in told]
+
+
+def is_no_three(sample: Any) -> bool:
+    return bool(sample["cls"] != b"3")
+
+
+def is_no_one(sample: Any) -> bool:
+    return bool(sample["cls"] != 1)
+
+
+def doubled(sample: Any) -> list[Any]:
+    return [sample, sample] if sample["cls"] == 2 else [sample]
+
+
+def test_results_tell_what_was_left_out_and_what_failed(tmp_path: Path) -> None:
+    write_samples(tmp_path, 20, maxcount=10)
+    read = shoal.read_tar(f"{tmp_path}/*.tar", fields=["jpg", "cls"])
+    dataset = read.filter(is_no_three).decode().filter(is_no_one).flat_map(doubled).take(5)
+    with view.serve(dataset) as served:
+        client = Client(served)
+        assert client.get("/api/about")["parts"] == ["samples", "results", "plan"]
+        found = client.all_samples("/results")
+        assert (found[0]["kind"], found[0]["label"]) == ("array", "0")
+        assert client.ask("/results/thumbnail/0?field=jpg&edge=96").headers["content-type"].startswith("image/")
+        filters = {1: "filter(is_no_one)", 3: "filter(is_no_three)"}
+        assert {tile["number"]: tile["text"] for tile in found if tile["kind"] == "text"} == {
+            number: f"left out by {filters[number % 5]}" for number in range(20) if number % 5 in filters
+        }
+        assert found[12]["key"] == "cat/0012 (first of 2)"
+        assert found[BROKEN]["kind"] == "broken"
+        assert found[BROKEN]["text"].startswith("DecodeError: field 'jpg'")
+        assert [tile["number"] for tile in client.all_samples("/results", where="cls == 4")] == [4, 9, 14, 19]
+
+
+def test_tensors_and_pictures_of_pillow_are_shown() -> None:
+    def made(sample: Any) -> Any:
+        grey = np.arange(256, dtype=np.uint8).reshape(16, 16)
+        return {"__key__": sample["__key__"], "pil": Image.fromarray(grey), "tensor": torch.ones(3)}
+
+    with view.serve(shoal.from_arrays(x=[1]).map(made)) as served:
+        pil, tensor = Client(served).get("/results/api/samples/0")["fields"]
+    assert (pil["draw"], pil["shape"]) == ("picture", [16, 16])
+    assert (tensor["draw"], tensor["first"]) == ("line", [1.0, 1.0, 1.0])
+
+
+def test_what_is_read_only_has_no_results() -> None:
+    with view.serve(shoal.from_arrays(x=[1, 2])) as served:
+        assert Client(served).get("/api/about")["parts"] == ["samples", "plan"]
 
 
 def test_a_ledger_leads_to_its_samples(tmp_path: Path) -> None:

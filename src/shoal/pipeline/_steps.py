@@ -19,6 +19,7 @@ from shoal.pipeline.stages import BlockStage, FillStage, Own, Select, describe
 
 __all__ = [
     "BLOCK",
+    "Alone",
     "Chain",
     "Cross",
     "engine",
@@ -145,12 +146,21 @@ def with_bytes(stages: Sequence[BlockStage], *, views: bool, to_the_end: bool) -
 
 def through(stages: Sequence[BlockStage], block: Block, failures: list[tuple[int, Failure]] | None = None) -> Block:
     """Send a block through stages in this thread; where failures are collected, samples that fail are left out."""
-    treat = Treat({0: with_devices(stages, Pool(0))}, failures is not None)
-    parcel = Parcel(None, [Part(0, block, range(len(block.samples)))])
-    treat(parcel)
+    parcel = Alone(stages, catch=failures is not None)(block)
     if failures is not None:
         failures += parcel.failures
     return parcel.parts[0].block
+
+
+class Alone:
+    """Sends blocks through stages in this thread; where it catches, samples that fail are left out and told."""
+
+    def __init__(self, stages: Sequence[BlockStage], *, catch: bool) -> None:
+        self._treat = Treat({0: with_devices(stages, Pool(0))}, catch)
+
+    def __call__(self, block: Block) -> Parcel:
+        """Treat a block, the only one of its parcel."""
+        return self._treat(Parcel(None, [Part(0, block, range(len(block.samples)))]))
 
 
 class Treat:

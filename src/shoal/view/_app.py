@@ -36,7 +36,9 @@ def application(subject: Subject) -> Starlette:
         Mount("/page", StaticFiles(directory=_PAGE)),
     ]
     if subject.samples is not None:
-        routes += _sample_routes(subject.samples)
+        routes += [*_grid_routes(subject.samples), *_sample_routes(subject.samples)]
+    if subject.results is not None:
+        routes.append(Mount("/results", routes=_grid_routes(subject.results)))
     if (plan := subject.plan) is not None:
         routes += [
             Route("/api/plan", _json(lambda request: plan.described())),
@@ -50,20 +52,27 @@ def application(subject: Subject) -> Starlette:
     return Starlette(routes=routes)
 
 
-def _sample_routes(samples: Samples) -> list[Any]:
-    broken = samples.broken
+def _grid_routes(samples: Samples) -> list[Any]:
+    """Give what a grid of samples asks for, and one sample in detail."""
     return [
         Route("/api/samples", _json(lambda request: _tiles(samples, request))),
         Route("/api/samples/{number:int}", _json(lambda request: samples.details(request.path_params["number"]))),
+        Route("/thumbnail/{number:int}", _file(lambda request: _thumbnail(samples, request))),
+        Route("/picture/{number:int}", _file(lambda request: _picture(samples, request))),
+        Route("/media/{number:int}", _media(samples)),
+        Route("/raw/{number:int}", _raw(samples)),
+    ]
+
+
+def _sample_routes(samples: Samples) -> list[Any]:
+    """Give what is told of all samples together."""
+    broken = samples.broken
+    return [
         Route("/api/histograms", _json(lambda request: _histograms(samples, request))),
         Route("/api/histograms/stop", _post(lambda request: samples.stop_survey()), methods=["POST"]),
         Route("/api/broken", _json(lambda request: broken.described())),
         Route("/api/broken/start", _post(lambda request: broken.start_check()), methods=["POST"]),
         Route("/api/broken/stop", _post(lambda request: broken.stop_check()), methods=["POST"]),
-        Route("/thumbnail/{number:int}", _file(lambda request: _thumbnail(samples, request))),
-        Route("/picture/{number:int}", _file(lambda request: _picture(samples, request))),
-        Route("/media/{number:int}", _media(samples)),
-        Route("/raw/{number:int}", _raw(samples)),
     ]
 
 
@@ -73,7 +82,8 @@ def _page(request: Request) -> Response:
 
 def _about(subject: Subject) -> dict[str, Any]:
     samples = None if subject.samples is None else subject.samples.described()
-    return {"title": subject.title, "parts": subject.parts, "samples": samples}
+    results = None if subject.results is None else subject.results.title
+    return {"title": subject.title, "parts": subject.parts, "samples": samples, "results": results}
 
 
 def _tiles(samples: Samples, request: Request) -> dict[str, Any]:

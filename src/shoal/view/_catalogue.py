@@ -22,7 +22,7 @@ from shoal.view._jobs import Job
 if TYPE_CHECKING:
     from shoal.pipeline import Failure
 
-__all__ = ["Catalogue", "Piece", "Total"]
+__all__ = ["Catalogue", "Piece", "Total", "weight"]
 
 #: Samples that are read together from a source in which picking single ones is dear, and bytes of them that are kept.
 _PIECE = 32
@@ -76,7 +76,7 @@ class Catalogue:
         self._failed: set[int] = set()
         self.failures: list[Failure] = []
         """Shards that cannot be read to their end."""
-        self._pieces: Kept[list[Sample]] = Kept(_KEPT, _weight)
+        self._pieces: Kept[list[Sample]] = Kept(_KEPT, weight)
         self._slow = source.waits
         self.counting = Job(self._count)
         self.counting.start()
@@ -204,7 +204,8 @@ def _before_the_break(source: Source, shard: Shard, start: int = 0) -> Iterator[
         yield from source.open(shard, start)
 
 
-def _weight(samples: list[Sample]) -> int:
+def weight(samples: list[Sample]) -> int:
+    """Tell how many bytes some samples have, about."""
     return sum(getattr(value, "nbytes", None) or _length(value) for sample in samples for value in sample.values())
 
 

@@ -17,7 +17,7 @@ from shoal.shards.codecs import DecodeOptions, codec_for, decode, extension, is_
 from shoal.view._pictures import is_picture_file
 from shoal.view._sound import is_sound
 
-__all__ = ["Look", "as_json", "fields_of", "label_of", "look_of", "plain", "values_of"]
+__all__ = ["Look", "Problem", "as_array", "as_json", "fields_of", "label_of", "look_of", "plain", "values_of"]
 
 _SOUND = ("wav", "flac", "ogg", "mp3")
 _VIDEO = ("mp4", "mov", "mkv", "webm", "avi")
@@ -48,6 +48,13 @@ class Look:
         return self.kind == "picture" and named
 
 
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Stands where there would be a value, had nothing gone wrong."""
+
+    text: str
+
+
 def fields_of(sample: Sample) -> list[str]:
     """Name the fields of a sample, without what is told about it."""
     return [name for name in sample if not name.startswith("__")]
@@ -59,13 +66,21 @@ def look_of(name: str, value: Any, options: DecodeOptions) -> Look:
     >>> look_of("cls", b"7", DecodeOptions()).value, look_of("jpg", b"", DecodeOptions()).kind
     (7, 'picture')
     """
-    if tensor_library(value) is not None:
-        value = np.asarray(value)
+    if isinstance(value, Problem):
+        return Look(name, "broken", b"", None, value.text)
+    value = as_array(value)
     if isinstance(value, Mapping) and isinstance(value.get("bytes"), bytes | memoryview):
         value = value["bytes"]  # as files are kept in tables
     if isinstance(value, bytes | memoryview):
         return _look_of_bytes(name, value, options)
     return Look(name, _kind(value), value, _size(value))
+
+
+def as_array(value: Any) -> Any:
+    """Make an array of tensors and of pictures that Pillow holds; anything else stays what it is."""
+    if tensor_library(value):
+        return np.asarray(value.cpu() if hasattr(value, "cpu") else value)
+    return np.asarray(value) if type(value).__module__.startswith("PIL.") else value
 
 
 def _look_of_bytes(name: str, data: bytes | memoryview, options: DecodeOptions) -> Look:

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from shoal._array_picture import picture_of
-from shoal._optional import tensor_library
 from shoal.abc import Sample
 from shoal.errors import PlanError, SampleError
 from shoal.pipeline import Dataset, Loader
@@ -23,7 +22,7 @@ from shoal.pipeline.outline import Outline, outline
 from shoal.shards.codecs import DecodeOptions
 from shoal.view._cells import decimated, heat, rests
 from shoal.view._details import is_like_a_picture
-from shoal.view._looks import Look, fields_of, look_of
+from shoal.view._looks import Look, as_array, fields_of, look_of
 from shoal.view._pictures import small, written
 from shoal.view._tiles import class_field_of, main_look, tile_of
 
@@ -101,12 +100,7 @@ def _rows(found: Sample, n: int) -> list[Sample]:
     mask = found.get("__mask__")
     real = [at for at in range(len(keys)) if mask is None or bool(mask[at])][:n]
     names = [name for name in fields_of(found) if hasattr(found[name], "__getitem__")]
-    return [{"__key__": str(keys[at]), **{name: _row(found[name], at) for name in names}} for at in real]
-
-
-def _row(column: Any, at: int) -> Any:
-    value = column[at]
-    return np.asarray(value.cpu() if hasattr(value, "cpu") else value) if tensor_library(value) else value
+    return [{"__key__": str(keys[at]), **{name: as_array(found[name][at]) for name in names}} for at in real]
 
 
 def _flow(plan: Outline) -> str:

@@ -158,6 +158,12 @@ class Samples:
         if self._survey is not None:
             self._survey.job.stop()
 
+    def close(self) -> None:
+        """End what runs."""
+        self.stop_survey()
+        self.broken.stop_check()
+        self.catalogue.counting.stop()
+
     def _thumbnail(self, number: int, name: str, edge: int) -> File:
         look = self._look(number, name)
         try:

@@ -41,6 +41,8 @@ class Subject:
 
     title: str
     samples: Samples | None = None
+    results: Samples | None = None
+    """What the pipeline makes of the samples."""
     plan: LivePlan | None = None
     runs: Runs | None = None
     store: StoreView | None = None
@@ -48,16 +50,15 @@ class Subject:
     @property
     def parts(self) -> list[str]:
         """Name what there is."""
-        return [name for name in ("samples", "plan", "runs", "store") if getattr(self, name) is not None]
+        return [name for name in ("samples", "results", "plan", "runs", "store") if getattr(self, name) is not None]
 
     def close(self) -> None:
         """End what runs, and let go of everything."""
         if self.plan is not None:
             self.plan.stop()
-        if self.samples is not None:
-            self.samples.stop_survey()
-            self.samples.broken.stop_check()
-            self.samples.catalogue.counting.stop()
+        for samples in (self.samples, self.results):
+            if samples is not None:
+                samples.close()
         if self.store is not None:
             self.store.close()
 
@@ -83,20 +84,24 @@ def subject_of(what: Iterable[object], options: Options | None = None) -> Subjec
     if not given:
         raise PlanError("there is nothing to look at: name data, a pipeline, the folder of a training, or a store")
     samples = _samples_of_files(data, options) if data else None
-    found = Subject("", samples, None, Runs(runs) if runs else None, StoreView(stores[0]) if stores else None)
+    shelf = StoreView(stores[0]) if stores else None
+    found = Subject("", samples, runs=Runs(runs) if runs else None, store=shelf)
     found = _with_dataset(found, others[0], options) if others else found
-    titles = [getattr(found, part).title for part in found.parts if part != "plan" or found.samples is None]
+    named = [part for part in found.parts if part != "results" and (part != "plan" or found.samples is None)]
+    titles = [getattr(found, part).title for part in named]
     return replace(found, title="; ".join(titles))
 
 
 def _with_dataset(found: Subject, given: object, options: Options) -> Subject:
-    """Add a pipeline, and the samples that it reads."""
+    """Add a pipeline, the samples that it reads, and what it makes of them."""
     from shoal.pipeline import Dataset  # most pages are there sooner without
     from shoal.view._plans import LivePlan
 
     if not isinstance(given, Dataset):
         raise PlanError(f"a {type(given).__name__} cannot be looked at; give URLs, a Dataset, or folders")
-    return replace(found, samples=_samples_of(given, options), plan=LivePlan(given, _titled(given)))
+    samples = _samples_of(given, options)
+    results = None if samples is None else _results_of(given, options)
+    return replace(found, samples=samples, results=results, plan=LivePlan(given, _titled(given)))
 
 
 def _samples_of_files(urls: Sequence[str], options: Options) -> Samples:
@@ -134,6 +139,17 @@ def _samples_of(dataset: Dataset, options: Options) -> Samples | None:
     if source is None or not isinstance(source, SupportsRandomAccess):
         return None
     return _samples(Catalogue(source), _titled(dataset), options)
+
+
+def _results_of(dataset: Dataset, options: Options) -> Samples | None:
+    """Give what a pipeline makes of those samples, if it takes them one by one."""
+    from shoal.pipeline.results import Results
+    from shoal.view._results import ResultCatalogue
+
+    results = Results(dataset)
+    if not results.stages:
+        return None
+    return _samples(ResultCatalogue(results), " → ".join(results.stages), replace(options, failures=()))
 
 
 def _samples(catalogue: Catalogue, title: str, options: Options) -> Samples:

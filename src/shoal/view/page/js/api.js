@@ -20,22 +20,24 @@ async function answer(response) {
   return told;
 }
 
+// What is of a sample lies under `base`: "" for one as it was read, "/results" for what the pipeline made of it.
+
 /** The address of a small picture of a field. */
-export function thumbnail(number, field, edge) {
-  return `/thumbnail/${number}?${new URLSearchParams({ field, edge, visit: VISIT })}`;
+export function thumbnail({ base, number }, field, edge) {
+  return `${base}/thumbnail/${number}?${new URLSearchParams({ field, edge, visit: VISIT })}`;
 }
 
 /** The address of a picture of a field: as it is ("picture"), as a "mask", as a "heat" map. */
-export function picture(number, field, as = "picture") {
-  return `/picture/${number}?${new URLSearchParams({ field, as, visit: VISIT })}`;
+export function picture({ base, number }, field, as = "picture") {
+  return `${base}/picture/${number}?${new URLSearchParams({ field, as, visit: VISIT })}`;
 }
 
 /** The address of sound or a film. */
-export function media(number, field) {
-  return `/media/${number}?${new URLSearchParams({ field, visit: VISIT })}`;
+export function media({ base, number }, field) {
+  return `${base}/media/${number}?${new URLSearchParams({ field, visit: VISIT })}`;
 }
 
 /** The address of the bytes of a field. */
-export function raw(number, field) {
-  return `/raw/${number}?${new URLSearchParams({ field })}`;
+export function raw({ base, number }, field) {
+  return `${base}/raw/${number}?${new URLSearchParams({ field })}`;
 }

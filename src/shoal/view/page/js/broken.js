@@ -5,7 +5,7 @@ import { count, many } from "./format.js";
 import { PolledPage } from "./polled.js";
 
 export class BrokenPage extends PolledPage {
-  constructor(about, go, openSamples) {
+  constructor(openSamples) {
     super("/api/broken", 0.5);
     this.openSamples = openSamples;
     this.state = h("p", { class: "quiet", "aria-live": "polite" });

@@ -10,8 +10,12 @@ import { bytes, count } from "./format.js";
 const RANK = ["picture", "video", "sound", "number", "text", "json", "array", "none", "bytes", "broken"];
 
 export class Detail {
-  /** @param {{ step: (by: number) => void, closed: () => void }} events */
-  constructor(events) {
+  /**
+   * @param {string} base where the samples lie, see api.js
+   * @param {{ step: (by: number) => void, closed: () => void }} events
+   */
+  constructor(base, events) {
+    this.base = base;
     this.events = events;
     this.number = null;
     this.title = h("h2", { id: "detail-title" });
@@ -23,15 +27,15 @@ export class Detail {
         button("left", "Sample before (←)", () => events.step(-1)),
         button("right", "Next sample (→)", () => events.step(1)),
         h("div", { class: "names" }, this.title, this.place),
-        button("close", "Close (Esc)", () => this.element.close())),
+        button("close", "Close (Esc)", () => this.leave())),
       this.body);
-    this.element.addEventListener("close", () => {
-      const was = this.number;
-      this.number = null;
-      fill(this.body);
-      if (was !== null) events.closed();
+    // At once, before a next key is heard: the browser tells of a dialog that it closed only later.
+    this.element.addEventListener("cancel", (event) => {
+      event.preventDefault();
+      this.leave();
     });
-    this.element.addEventListener("click", (event) => event.target === this.element && this.element.close());
+    this.element.addEventListener("close", () => this.left());
+    this.element.addEventListener("click", (event) => event.target === this.element && this.leave());
     this.element.addEventListener("keydown", (event) => this.key(event));
   }
 
@@ -47,18 +51,32 @@ export class Detail {
       this.body.focus();
     }
     try {
-      const sample = await get(`/api/samples/${number}`);
-      if (this.number === number) this.draw(sample);
+      const sample = await get(`${this.base}/api/samples/${number}`);
+      if (this.number === number) this.draw({ base: this.base, ...sample });
     } catch (error) {
       fill(this.title, `sample ${number}`);
       fill(this.body, h("p", { class: "problem" }, error.message));
     }
   }
 
+  /** Close it, because the address says so. */
   close() {
     if (!this.element.open) return;
     this.number = null;
     this.element.close();
+    fill(this.body);
+  }
+
+  leave() {
+    this.element.close();
+    this.left();
+  }
+
+  left() {
+    if (this.number === null) return;
+    this.number = null;
+    fill(this.body);
+    this.events.closed();
   }
 
   draw(sample) {
@@ -91,7 +109,7 @@ function card(sample, field, inside) {
     h("div", { class: "title" },
       h("h3", {}, field.name),
       h("span", { class: "note" }, note),
-      h("a", { href: raw(sample.number, field.name), download: "", title: "Save the bytes of this field" }, "save")),
+      h("a", { href: raw(sample, field.name), download: "", title: "Save the bytes of this field" }, "save")),
     inside);
 }
 

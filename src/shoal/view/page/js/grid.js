@@ -11,8 +11,12 @@ const REST = 70;
 const KEPT = 3000;
 
 export class Grid {
-  /** @param {{ opened: (index: number) => void, told: (state: object) => void }} events */
-  constructor(events) {
+  /**
+   * @param {string} base where the samples lie, see api.js
+   * @param {{ opened: (index: number) => void, told: (state: object) => void }} events
+   */
+  constructor(base, events) {
+    this.base = base;
     this.events = events;
     this.canvas = h("div", { class: "canvas" });
     this.note = h("div", { class: "empty", hidden: true });
@@ -141,7 +145,7 @@ export class Grid {
     const asking = { start, end: start + number, abort };
     this.asking = asking;
     try {
-      const told = await get("/api/samples", { start, count: number, ...this.query, after: this.after }, abort.signal);
+      const told = await get(`${this.base}/api/samples`, { start, count: number, ...this.query, after: this.after }, abort.signal);
       if (this.asking === asking) this.asking = null;
       else if (abort.signal.aborted) return;
       this.take(told);
@@ -153,7 +157,7 @@ export class Grid {
 
   take(told) {
     this.after = told.ticks;
-    told.tiles.forEach((tile, at) => this.tiles.set(told.start + at, tile));
+    told.tiles.forEach((tile, at) => this.tiles.set(told.start + at, { base: this.base, ...tile }));
     this.forget();
     const grown = told.found !== this.total;
     this.total = told.found;
@@ -189,7 +193,7 @@ export class Grid {
   /** Give the number of a sample in the dataset by its place in the grid. */
   async numberAt(index) {
     if (this.tiles.has(index)) return this.tiles.get(index).number;
-    const told = await get("/api/samples", { start: index, count: 1, ...this.query, after: this.after });
+    const told = await get(`${this.base}/api/samples`, { start: index, count: 1, ...this.query, after: this.after });
     return told.tiles[0]?.number;
   }
 

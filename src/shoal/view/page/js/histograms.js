@@ -7,7 +7,7 @@ import { bytes, count, many, percent, round } from "./format.js";
 import { PolledPage } from "./polled.js";
 
 export class HistogramsPage extends PolledPage {
-  constructor(about, go, openSamples) {
+  constructor(openSamples) {
     super("/api/histograms", 0.4);
     this.openSamples = openSamples;
     this.whole = false;

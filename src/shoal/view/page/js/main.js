@@ -6,14 +6,15 @@ import { setUpHelp } from "./help.js";
 import { SamplesPage } from "./samples.js";
 import { setUpTheme } from "./theme.js";
 
-/** Tab -> its title, and what brings its page; a page that nobody opens is not loaded. */
+/** Tab -> its title, and what makes its page; a page that nobody opens is not loaded. */
 const PAGES = {
-  samples: ["Samples", async () => SamplesPage],
-  histograms: ["Histograms", async () => (await import("./histograms.js")).HistogramsPage],
-  broken: ["Broken", async () => (await import("./broken.js")).BrokenPage],
-  plan: ["Pipeline", async () => (await import("./plan.js")).PlanPage],
-  runs: ["Curves", async () => (await import("./runs.js")).RunsPage],
-  store: ["Store", async () => (await import("./store.js")).StorePage],
+  samples: ["Samples", async () => new SamplesPage("", about.samples, goSamples)],
+  results: ["Results", async () => new SamplesPage("/results", { ...about.samples, class_field: null, after: about.results }, goResults)],
+  histograms: ["Histograms", async () => new (await import("./histograms.js")).HistogramsPage(goSamples)],
+  broken: ["Broken", async () => new (await import("./broken.js")).BrokenPage(goSamples)],
+  plan: ["Pipeline", async () => new (await import("./plan.js")).PlanPage()],
+  runs: ["Curves", async () => new (await import("./runs.js")).RunsPage()],
+  store: ["Store", async () => new (await import("./store.js")).StorePage()],
 };
 const WITH_SAMPLES = ["samples", "histograms", "broken"];
 
@@ -30,13 +31,15 @@ function address() {
   return { name: tabs.includes(name) ? name : tabs[0], ...asked, sample };
 }
 
+const goSamples = (asked) => goTo("samples", asked);
+const goResults = (asked) => goTo("results", asked);
+
 /** Go to an address; typing in a search does not fill the history. */
-function goSamples({ key = "", where = "", sample = null }) {
+function goTo(name, { key = "", where = "", sample = null }) {
   const query = new URLSearchParams(Object.entries({ key, where }).filter(([, value]) => value)).toString();
-  const next = `#samples${sample === null ? "" : `/${sample}`}${query ? `?${query}` : ""}`;
+  const next = `#${name}${sample === null ? "" : `/${sample}`}${query ? `?${query}` : ""}`;
   if (next === location.hash) return;
-  const steps = current === "samples" && address().sample !== null && sample !== null;
-  if (steps || (current === "samples" && sample === null && address().sample === null)) {
+  if (current === name && (sample === null) === (address().sample === null)) {
     history.replaceState(null, "", next);
     show();
   } else {
@@ -53,8 +56,8 @@ async function show() {
     document.querySelector(`#tabs a[href="#${asked.name}"]`)?.setAttribute("aria-current", "page");
     document.querySelector("#tabs a[aria-current]")?.scrollIntoView({ inline: "nearest", block: "nearest" });
     if (!made[asked.name]) {
-      const Page = await PAGES[asked.name][1]();
-      made[asked.name] ??= new Page(about, goSamples, (query) => goSamples(query));
+      const page = await PAGES[asked.name][1]();
+      made[asked.name] ??= page;
     }
     if (current !== asked.name) return;
     fill(main, made[asked.name].element);
@@ -64,9 +67,10 @@ async function show() {
 
 function keys(event) {
   const typing = event.target.matches("input:not([type=range]):not([type=checkbox]), select, textarea");
+  const page = made[current], grid = page?.grid;
   if (event.key === "Escape" && typing) {
     event.target.blur();
-    made.samples?.grid.goTo(made.samples.grid.current);
+    grid?.goTo(grid.current);
   }
   if (typing || event.altKey || event.ctrlKey || event.metaKey || document.querySelector("dialog.help[open]")) return;
   const act = {
@@ -78,15 +82,17 @@ function keys(event) {
   if (act) {
     event.preventDefault();
     act();
-  } else if (current === "samples" && !made.samples.isShowingSample && event.key.startsWith("Arrow") && (event.target === document.body || event.target === main)) {
+  } else if (grid && !page.isShowingSample && event.key.startsWith("Arrow") && (event.target === document.body || event.target === main)) {
     event.preventDefault();
-    made.samples.grid.goTo(made.samples.grid.current);
+    grid.goTo(grid.current);
   }
 }
 
+/** Do something on the page with a grid that is seen, or go to one. */
 function samples(act) {
-  if (!tabs.includes("samples") || made.samples?.isShowingSample) return;
-  if (current === "samples") act(made.samples);
+  const page = made[current];
+  if (!tabs.includes("samples") || page?.isShowingSample) return;
+  if (page?.grid) act(page);
   else location.hash = "#samples";
 }
 

@@ -1,4 +1,4 @@
-// The page of samples: what is looked for, the grid, and one sample in detail.
+// The page of samples, and that of results: what is looked for, the grid, and one of them in detail.
 
 import { get } from "./api.js";
 import { h, fill, sign } from "./dom.js";
@@ -8,10 +8,16 @@ import { Grid } from "./grid.js";
 const TYPED = 250;
 
 export class SamplesPage {
-  constructor(about, go) {
-    this.about = about.samples;
+  /**
+   * @param {string} base where the samples lie, see api.js
+   * @param {{ shards: number, class_field: string | null, after?: string }} about what is read, and what is done to it
+   * @param {(asked: { key?: string, where?: string, sample?: number }) => void} go leads to a query, or to a sample
+   */
+  constructor(base, about, go) {
+    this.base = base;
+    this.about = about;
     this.go = go;
-    this.grid = new Grid({ opened: (index) => this.open(index), told: (state) => this.tell(state) });
+    this.grid = new Grid(base, { opened: (index) => this.open(index), told: (state) => this.tell(state) });
     this.detail = null;
     this.element = h("div", { class: "page-samples" }, this.toolbar(), this.grid.element);
     this.index = null;
@@ -64,7 +70,7 @@ export class SamplesPage {
   async showSample() {
     if (!this.detail) {
       const { Detail } = await import("./detail.js");
-      this.detail ??= new Detail({ step: (by) => this.step(by), closed: () => this.closed() });
+      this.detail ??= new Detail(this.base, { step: (by) => this.step(by), closed: () => this.closed() });
       this.element.append(this.detail.element);
     }
     if (this.asked !== null) this.detail.show(this.asked);
@@ -112,7 +118,7 @@ export class SamplesPage {
     const shards = many(this.about.shards, "shard");
     const looked = this.query.key || this.query.where;
     if (!looked) {
-      fill(this.state, h("span", {}, h("b", {}, count(state.total)), ` samples in ${shards}`, state.done ? "" : ", counting …"));
+      fill(this.state, h("span", {}, h("b", {}, count(state.total)), ` samples in ${shards}${this.about.after ? `, after ${this.about.after}` : ""}`, state.done ? "" : ", counting …"));
       return;
     }
     const share = state.total ? state.seen / state.total : 1;

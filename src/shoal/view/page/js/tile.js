@@ -47,7 +47,7 @@ function picture(tile, edge) {
     image.classList.add("there");
   });
   image.addEventListener("error", () => image.isConnected && image.replaceWith(broken(`${tile.field} cannot be shown`)));
-  image.src = thumbnail(tile.number, tile.field, edge);
+  image.src = thumbnail(tile, tile.field, edge);
   return image;
 }
 

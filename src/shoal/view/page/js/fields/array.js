@@ -17,8 +17,8 @@ export function arrayField(sample, field) {
 function drawing(sample, field) {
   switch (field.draw) {
     case "line": return line(field);
-    case "heat": return h("img", { class: "heat", src: picture(sample.number, field.name, "heat"), alt: `${field.name} as a heat-map` });
-    case "picture": return h("div", { class: "stack" }, h("img", { class: "pixels", src: picture(sample.number, field.name), alt: field.name }));
+    case "heat": return h("img", { class: "heat", src: picture(sample, field.name, "heat"), alt: `${field.name} as a heat-map` });
+    case "picture": return h("div", { class: "stack" }, h("img", { class: "pixels", src: picture(sample, field.name), alt: field.name }));
     default: return h("pre", {}, field.text);
   }
 }

@@ -42,7 +42,7 @@ export function overlaid(sample, base, masks) {
 }
 
 function image(sample, field, as) {
-  const made = h("img", { src: picture(sample.number, field.name, as), alt: `${field.name} of ${sample.key}`, draggable: "false" });
+  const made = h("img", { src: picture(sample, field.name, as), alt: `${field.name} of ${sample.key}`, draggable: "false" });
   if (field.width <= PIXELATED && field.height <= PIXELATED) made.classList.add("pixels");
   made.addEventListener("error", () => made.replaceWith(h("p", { class: "problem" }, `${field.name} cannot be shown`)));
   return made;

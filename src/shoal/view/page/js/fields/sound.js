@@ -9,7 +9,7 @@ const HEIGHT = 96;
 
 /** A waveform that shows where the player is, and moves it when it is clicked. */
 export function soundField(sample, field) {
-  const player = h("audio", { controls: true, preload: "none", src: media(sample.number, field.name), "aria-label": `${field.name} of ${sample.key}` });
+  const player = h("audio", { controls: true, preload: "none", src: media(sample, field.name), "aria-label": `${field.name} of ${sample.key}` });
   const head = svg("line", { x1: 0, x2: 0, y1: 0, y2: HEIGHT, visibility: "hidden" });
   const wave = svg("svg", { class: "wave", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img",
     "aria-label": `waveform, ${seconds(field.seconds)}` }, svg("path", { d: outline(field.peaks) }), head);
@@ -39,5 +39,5 @@ function outline(peaks) {
 
 /** A film, if the browser knows its format. */
 export function videoField(sample, field) {
-  return h("div", { class: "inside" }, h("video", { controls: true, preload: "metadata", src: media(sample.number, field.name) }));
+  return h("div", { class: "inside" }, h("video", { controls: true, preload: "metadata", src: media(sample, field.name) }));
 }
