@@ -28,7 +28,7 @@ class Result:
     """
 
     samples: list[Sample]
-    """None where a stage left it out, several where one made more of it."""
+    """Empty where a stage left it out, several where one made more of it."""
     failure: Failure | None = None
     left_out_by: str | None = None
     """The stage that made nothing of it."""

@@ -151,9 +151,8 @@ class Catalogue:
         """Give the numbers of a shard's first sample and of the one behind its last, once it is counted."""
         self.counting.wait_until(lambda: len(self._ends) > at, 3600.0)
         if len(self._ends) <= at:
-            raise PlanError(
-                f"shard {self._shards[at].url} was not counted: {self.counting.error or 'it took too long'}"
-            )
+            reason = self.counting.error or "it took too long"
+            raise PlanError(f"shard {self._shards[at].url} was not counted: {reason}")
         return self._ends[at - 1] if at else 0, self._ends[at]
 
     def _taken(self, at: int, offsets: list[int]) -> list[Sample]:

@@ -46,7 +46,8 @@ class ResultCatalogue(Catalogue):
         return self._made.get((at, offset), made)[0]
 
     def _result(self, at: int, offset: int, sample: Sample) -> Sample:
-        result, key = self._results.of(at, offset, sample), sample["__key__"]
+        key = sample["__key__"]
+        result = self._results.of(at, offset, dict(sample))  # stages may change what they are given
         if (failure := result.failure) is not None:
             return {"__key__": key, failure.stage: Problem(f"{failure.error}: {failure.message}")}
         if not result.samples:
