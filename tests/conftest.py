@@ -21,6 +21,9 @@ hypothesis.settings.load_profile(os.environ.get("SHOAL_TEST_PROFILE", "shoal"))
 # Ray's workers would have what others leave of the processors, and tests beside them leave little.
 os.environ.setdefault("RAY_worker_niceness", "0")
 
+# Threads that wait for work would turn round and round, and take the processors from the tests beside them.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 # Programs of tests are short: what Java's second compiler makes of them is done when they are over.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 

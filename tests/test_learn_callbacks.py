@@ -698,7 +698,7 @@ def test_a_terminal_has_a_bar(tmp_path: Path) -> None:
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())
     assert process.returncode == 0, text
     assert out == b""
-    moments = re.findall(r"epoch (\d)/2  step (\d+)/10  loss [\d.]+  [\d,]+ samples/s  0:00:0\d left", text)
+    moments = re.findall(r"epoch (\d)/2  step (\d+)/10  loss [\d.]+  [\d,]+ samples/s  0:00:\d\d left", text)
     assert {epoch for epoch, _ in moments} == {"1", "2"}
     assert len({step for _, step in moments}) > 3
     assert [match[1] for match in re.finditer(r"epoch (\d)  num_samples 40 ", text)] == ["1", "2"]
@@ -711,8 +711,10 @@ def test_a_long_epoch_has_a_line_now_and_then(tmp_path: Path) -> None:
     assert process.returncode == 0, err.decode()
     assert out == b""
     lines = err.decode().splitlines()
-    between = [line for line in lines if "left" in line]
+    between = [line for line in lines if "  step " in line]
     assert [line.split("  ")[0] for line in lines if "num_samples" in line] == ["epoch 1", "epoch 2"]
-    assert 1 <= len(between) <= 4
     assert len(lines) == len(between) + 2
-    assert re.fullmatch(r"epoch 1/2  step \d+/10  loss [\d.]+  \d samples/s  0:00:\d\d left", between[0])
+    assert len(between) <= 12, "not a line for every step"
+    # Where the first step is slow, its line comes before anybody knows how fast the others are.
+    known = next(line for line in between if "left" in line)
+    assert re.fullmatch(r"epoch [12]/2  step \d+/10  loss [\d.]+  \d samples/s  0:00:\d\d left", known)

@@ -341,12 +341,12 @@ def test_any_engine_runs_the_same_commands(tmp_path: Path, engine: str) -> None:
 def test_ending_a_run_ends_what_an_engine_runs(tmp_path: Path, engine: str) -> None:
     line = f"shoal run -s '{{1..4}}' -p 2 --engine {engine} -- bash -c 'echo $$ > pid-{{}}; exec sleep 300'"
     process = start(line, tmp_path)
-    assert wait_until(lambda: sum(map(_has_text, tmp_path.glob("pid-*"))) == 2, 90.0)
+    assert wait_until(lambda: sum(map(_has_text, tmp_path.glob("pid-*"))) == 2, 300.0)
     pids = [int(path.read_text()) for path in tmp_path.glob("pid-*")]
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert process.returncode == 130
-    assert wait_until(lambda: not any(map(lives, pids)))
+    assert wait_until(lambda: not any(map(lives, pids)), 120.0)
 
 
 # Kubernetes

@@ -434,9 +434,10 @@ def test_a_silence_is_explained_once(monkeypatch: pytest.MonkeyPatch, mode: str,
     monkeypatch.setenv("SHOAL_STALL", "1.2")
     done = run_script(STALLED, arguments=[mode, way])
     assert done.returncode == 0, done.stderr
-    # A busy machine has silences of its own: only those that were made are looked for.
+    # A busy machine has silences of its own, and a loader may wait for several blocks before it has a batch.
     told = [line.split(" ", 1) for line in done.stdout.splitlines()]
-    assert len({delivered for delivered, _ in told}) == len(told)
+    silences = {delivered for delivered, _ in told} if way == "run" else set(done.stdout.splitlines())
+    assert len(silences) == len(told)
     for shard in ("memory-0", "memory-2"):
         ours = (line for _, line in told if "of map(wait) has had" in line and f"samples of {shard}" in line)
         line = next(ours)

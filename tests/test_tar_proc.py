@@ -18,6 +18,7 @@ import pytest
 from PIL import Image
 
 from shoal.cli.tar._crew import mapped
+from support.engine import wait_until
 from support.shell import environment, shell
 from support.streams import peak_memory
 from support.tars import samples_of, write_shard
@@ -264,7 +265,8 @@ def test_a_command_that_hangs_is_killed_with_what_it_started(tmp_path: Path) -> 
     assert sorted(key for key, _ in samples_of(done.stdout)) == ["000", "002"]
     assert b"sample '001': the command took too long and was killed" in done.stderr
     assert folders_left(tmp_path) == []
-    assert [pid for pid in (tmp_path / "pids").read_text().split() if is_running(int(pid))] == []
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    assert wait_until(lambda: not any(map(is_running, pids)), 60.0), "who is killed is gone as soon as it has its turn"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -280,7 +282,8 @@ def test_an_interrupt_ends_all_commands_and_leaves_nothing(number: signal.Signal
     assert (process.returncode, errors) == (128 + number, b"")
     assert folders_left(tmp_path) == []
     assert not (tmp_path / "out.tar").exists()
-    assert [pid for pid in (tmp_path / "pids").read_text().split() if is_running(int(pid))] == []
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    assert wait_until(lambda: not any(map(is_running, pids)), 60.0), "who is killed is gone as soon as it has its turn"
 
 
 def is_running(pid: int) -> bool:
