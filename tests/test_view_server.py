@@ -22,6 +22,8 @@ from shoal import view
 from shoal.errors import PlanError
 from shoal.pipeline import Failure
 from shoal.view._expression import parse
+from shoal.view._search import Query
+from shoal.view._subject import subject_of
 from support.shell import shell
 from support.view import BROKEN, write_samples
 
@@ -244,6 +246,20 @@ def test_tensors_and_pictures_of_pillow_are_shown() -> None:
         pil, tensor = Client(served).get("/results/api/samples/0")["fields"]
     assert (pil["draw"], pil["shape"]) == ("picture", [16, 16])
     assert (tensor["draw"], tensor["first"]) == ("line", [1.0, 1.0, 1.0])
+
+
+def rested(sample: Any) -> Any:
+    time.sleep(0.01)
+    return sample
+
+
+def test_a_search_that_goes_on_ends_with_the_page() -> None:
+    subject = subject_of([shoal.from_arrays(x=np.arange(100_000)).map(rested)])
+    assert subject.results is not None
+    search = subject.results.searches.get(Query("", "x == 99_999"))
+    subject.close()
+    assert search.job.wait_until_done(60)
+    assert search.job.stopped
 
 
 def test_what_is_read_only_has_no_results() -> None:

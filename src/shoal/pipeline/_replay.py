@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shoal.abc import Block, Sample, SupportsRandomAccess
+from shoal.abc import Block, Sample, Shard, SupportsRandomAccess
 from shoal.errors import PlanError
 from shoal.order import sample_id
 from shoal.pipeline._plan import Plan
@@ -12,14 +12,14 @@ from shoal.pipeline._program import leading_chains
 from shoal.pipeline._steps import through
 from shoal.pipeline.ledger import Failure
 
-__all__ = ["replayed"]
+__all__ = ["block_of", "replayed"]
 
 
 def replayed(plan: Plan, failure: Failure) -> list[Sample]:
     """Read the sample and treat it in this thread; see `Dataset.replay`."""
     if failure.at is None or failure.offset is None:
         raise PlanError(f"this was made of several samples, which cannot be read as one: {failure}")
-    leaf, shard_number, number = failure.at
+    leaf, shard_number, _ = failure.at
     sources = list(plan.sources())
     if leaf >= len(sources):
         raise PlanError(f"the dataset has {len(sources)} sources, and the sample is of number {leaf}")
@@ -32,6 +32,11 @@ def replayed(plan: Plan, failure: Failure) -> list[Sample]:
         sample = source.take(shard, [failure.offset])[0]
     else:
         sample = next(sample for block in source.open(shard, failure.offset) for sample in block.samples)
-    ids = np.array([sample_id(shard_number, failure.offset, number, leaf)], np.uint64)
     chain = leading_chains(plan, failure.epoch)[leaf]
-    return through(chain, Block([sample], (shard,), ids)).samples
+    return through(chain, block_of(sample, shard, failure.at, failure.offset)).samples
+
+
+def block_of(sample: Sample, shard: Shard, at: tuple[int, int, int], offset: int) -> Block:
+    """Make a block of one sample, with the id that a run gives it; ``at`` is its leaf, its shard and the pass."""
+    leaf, shard_number, number = at
+    return Block([sample], (shard,), np.array([sample_id(shard_number, offset, number, leaf)], np.uint64))

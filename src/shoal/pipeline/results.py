@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from threading import Lock
 
-import numpy as np
-
-from shoal.abc import Block, Sample, Source
+from shoal.abc import Sample, Source
 from shoal.errors import PlanError
-from shoal.order import sample_id
 from shoal.pipeline._dataset import Dataset
 from shoal.pipeline._program import leading_chains
+from shoal.pipeline._replay import block_of
 from shoal.pipeline._steps import Alone
 from shoal.pipeline.ledger import Failure
 from shoal.pipeline.stages import describe
@@ -60,10 +58,10 @@ class Results:
 
     def of(self, shard: int, offset: int, sample: Sample) -> Result:
         """Treat a sample that lies at a place of a shard, told by its number among those of the source."""
-        ids = np.array([sample_id(shard, offset, 0, 0)], np.uint64)
+        block = block_of(sample, self._shards[shard], (0, shard, 0), offset)
         with self._lock:
             self._alone = self._alone or Alone(self._chain, catch=True)
-            parcel = self._alone(Block([sample], (self._shards[shard],), ids))
+            parcel = self._alone(block)
         if parcel.failures:
             return Result([], parcel.failures[0][1])
         made = parcel.parts[0].block.samples

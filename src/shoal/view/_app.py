@@ -36,7 +36,7 @@ def application(subject: Subject) -> Starlette:
         Mount("/page", StaticFiles(directory=_PAGE)),
     ]
     if subject.samples is not None:
-        routes += [*_grid_routes(subject.samples), *_sample_routes(subject.samples)]
+        routes += [*_grid_routes(subject.samples), *_overview_routes(subject.samples)]
     if subject.results is not None:
         routes.append(Mount("/results", routes=_grid_routes(subject.results)))
     if (plan := subject.plan) is not None:
@@ -64,7 +64,7 @@ def _grid_routes(samples: Samples) -> list[Any]:
     ]
 
 
-def _sample_routes(samples: Samples) -> list[Any]:
+def _overview_routes(samples: Samples) -> list[Any]:
     """Give what is told of all samples together."""
     broken = samples.broken
     return [

@@ -160,6 +160,7 @@ class Samples:
 
     def close(self) -> None:
         """End what runs."""
+        self.searches.stop()
         self.stop_survey()
         self.broken.stop_check()
         self.catalogue.counting.stop()

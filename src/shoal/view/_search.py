@@ -134,10 +134,15 @@ class Searches:
         if search.job.stopped:
             self._kept = Kept(_KEPT, lambda _: 1)
             search = self._kept.get(query, lambda: Search(self._catalogue, query, self._options))
-        if self._current is not None and self._current is not search:
-            self._current.job.stop()
+        if self._current is not search:
+            self.stop()
         self._current = search
         return search
+
+    def stop(self) -> None:
+        """Give up the search that goes on, if there is one."""
+        if self._current is not None:
+            self._current.job.stop()
 
 
 def matching_keys(index: ShardIndex, text: str) -> NDArray[np.int64]:
